@@ -1,0 +1,84 @@
+"""The normal equations of a batch: sums that merge, means that the solver sees.
+
+``linearize`` of a problem returns a `Normal`: sums over residual blocks of the cost, of the gradient
+``w J^T r``, of the Gauss-Newton matrix ``w J^T J`` and, for a batch, of the outer products of the blocks'
+gradients, from which the noise of the mean gradient follows. Sums merge by addition: over chunks, threads,
+workers and growing batches alike. The loop divides by the count, so that damping and tolerances mean the same
+at every batch size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+Array = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Normal:
+    """Sums over ``count`` residual blocks, in a tangent space of dimension d."""
+
+    count: int
+    cost: float
+    gradient: Array
+    """(d,) sum of ``w J^T r``: the gradient of the cost."""
+    hessian: Array
+    """(d, d) sum of ``w J^T J``, symmetric."""
+    outer: Array | None = None
+    """(d, d) sum of ``(w J^T r)(w J^T r)^T``, or None where it was not asked for."""
+
+    def __add__(self, other: Normal) -> Normal:
+        outer = None if self.outer is None or other.outer is None else self.outer + other.outer
+        return Normal(
+            self.count + other.count,
+            self.cost + other.cost,
+            self.gradient + other.gradient,
+            self.hessian + other.hessian,
+            outer,
+        )
+
+    @classmethod
+    def zero(cls, dim: int, outer: bool = False) -> Normal:
+        square = np.zeros((dim, dim))
+        return cls(0, 0.0, np.zeros(dim), square, square.copy() if outer else None)
+
+
+def solve_spd(matrix: Array, vector: Array) -> tuple[Array, bool]:
+    """Solve ``matrix @ x = vector`` for a symmetric positive semi-definite matrix.
+
+    Returns ``(x, singular)``: Cholesky where it works; the minimum-norm solution, with ``singular=True``,
+    where the matrix is numerically rank-deficient. The matrix is scaled to a unit diagonal first, so that the
+    rank does not depend on the units of the parameters.
+    """
+    diagonal = matrix.diagonal()
+    largest = diagonal.max(initial=0.0)
+    if not largest > 0.0:
+        return np.zeros_like(vector), True
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, largest))
+    scaled = matrix * scale[:, None] * scale
+    factor, info = dpotrf(scaled, lower=1, clean=0)
+    # The smallest pivot bounds the condition: below ~1e-7 (eps**.5) the trailing pivots are rounding noise.
+    if info == 0 and factor.diagonal().min() > 1e-7:
+        x, _ = dpotrs(factor, scale * vector, lower=1)
+        return scale * x, False
+    values, vectors = np.linalg.eigh(scaled)
+    keep = values > values[-1] * len(values) * np.finfo(float).eps
+    projected = vectors[:, keep].T @ (scale * vector)
+    return scale * (vectors[:, keep] @ (projected / values[keep])), not bool(keep.all())
+
+
+def inverse_spd(matrix: Array) -> tuple[Array, bool]:
+    """Inverse of a symmetric positive definite matrix, or the pseudo-inverse with ``True`` when singular."""
+    d = len(matrix)
+    diagonal = matrix.diagonal()
+    if not diagonal.max(initial=0.0) > 0.0:
+        return np.zeros((d, d)), True
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, diagonal.max()))
+    values, vectors = np.linalg.eigh(matrix * scale[:, None] * scale)
+    keep = values > values[-1] * d * np.finfo(float).eps
+    root = scale[:, None] * vectors[:, keep] / np.sqrt(values[keep])
+    return root @ root.T, not bool(keep.all())
