@@ -1,0 +1,104 @@
+"""A problem whose rows are evaluated by the compiled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .kernels import Kernel, describe, loadable
+from .normal import Normal
+from .problem import Theta
+from .sampling import SampledColumns
+
+Array = NDArray[np.float64]
+
+
+def add(theta: Array, delta: Array) -> Array:
+    """The retraction of flat space."""
+    return theta + delta
+
+
+class CompiledProblem:
+    """Columns of data, a `Kernel`, and the space of the parameters.
+
+    Parameters
+    ----------
+    kernel
+        The model, with its loss and threads.
+    columns
+        Arrays of equal length N; float64, float32 and integers are read in place. An (N, k) array counts as k
+        columns.
+    retract
+        ``(theta, delta) -> theta``; flat space if not given.
+    encode
+        ``theta -> (q,) float64``: what the kernel reads of a point; the point itself if not given.
+    rng
+        Seed or Generator of the random order.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        columns: Sequence[NDArray[Any]],
+        *,
+        retract: Callable[[Theta, Array], Theta] = add,
+        encode: Callable[[Theta], Array] | None = None,
+        rng: np.random.Generator | int | None = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.data = SampledColumns([loadable(c) for c in columns], rng)
+        self.retract = retract
+        self._encode = encode
+        self._everything = describe(self.data.columns)
+
+    @property
+    def n(self) -> int:
+        return self.data.n
+
+    @property
+    def dim(self) -> int:
+        return self.kernel.dim
+
+    @property
+    def cost_bound(self) -> float:
+        return self.kernel.loss.bound
+
+    def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
+        return self.kernel.linearize(
+            self._point(theta), self._columns(lo, hi), hi - lo, outer=outer, costs=costs
+        )
+
+    def costs(self, theta: Theta, lo: int, hi: int) -> Array:
+        return self.kernel.costs(self._point(theta), self._columns(lo, hi), hi - lo)
+
+    def cost(self, theta: Theta) -> float:
+        return self.kernel.cost(self._point(theta), self._everything, self.n)
+
+    def residuals(self, theta: Theta) -> Array:
+        """Residuals of all rows in the user's order, shape (n, p)."""
+        return self.kernel.residuals(self._point(theta), self._everything, self.n)
+
+    def boundary(self, position: int) -> int:
+        return self.data.order.boundary(position)
+
+    def row(self, position: int) -> int:
+        """The user's row at a position of the random order."""
+        return int(np.concatenate(self.data.order.segments)[position])
+
+    def release(self) -> None:
+        """Called when only everything will be read from now on: the gathered rows are given back."""
+        self.data.release()
+
+    def _point(self, theta: Theta) -> Array:
+        point = theta if self._encode is None else self._encode(theta)
+        return np.ascontiguousarray(point, dtype=np.float64)
+
+    def _columns(self, lo: int, hi: int) -> NDArray[np.int64]:
+        if lo == 0 and hi == self.n:
+            return self._everything
+        # The views keep the gathered rows alive for as long as the descriptor is used.
+        self._views = self.data.rows(lo, hi)
+        return describe(self._views)

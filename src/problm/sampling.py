@@ -1,0 +1,147 @@
+"""The random order of the residual blocks, drawn only as far as it is needed.
+
+Shuffling N rows costs more than a whole solve, so the order is never materialised. It is a list of *segments*:
+each `extend` draws a simple random sample, without replacement, of the rows that no earlier segment holds, and
+keeps it ascending so that memory is read forwards. A union of leading segments is then a simple random sample
+of all rows, and any later segment a simple random sample of the rest, disjoint from it: a batch and its
+hold-out block. Within a segment the order is *not* random; so a batch may only be cut where a segment ends,
+which `boundary` helps callers to respect.
+
+The last segment, everything that is left, is the complement in ascending order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Index = NDArray[np.int64]
+
+
+def as_generator(rng: np.random.Generator | int | None) -> np.random.Generator:
+    """SPEC 7: a Generator as it is; a seed or None as `numpy.random.default_rng` takes it."""
+    return np.random.default_rng(rng)
+
+
+def draw_sorted(rng: np.random.Generator, n: int, m: int, taken: Sequence[Index]) -> Index:
+    """A simple random sample of ``m`` of the rows 0..n-1 that are in none of ``taken``, ascending.
+
+    O(m log m) while the rows drawn are few, by rejection; from an eighth of all rows on, by a mask over n.
+    """
+    used = sum(len(t) for t in taken)
+    free = n - used
+    if m > free:
+        raise ValueError(f"cannot draw {m} rows: {free} of {n} are left")
+    if used + m > n // 8:
+        mask = np.ones(n, dtype=bool)
+        for t in taken:
+            mask[t] = False
+        rest = np.flatnonzero(mask)
+        if m < free:
+            chosen = rng.choice(free, m, replace=False, shuffle=False)
+            chosen.sort()
+            rest = rest[chosen]
+        return rest
+    # Draws in a row, duplicates and taken rows thrown away, are a sample without replacement: which values
+    # come first does not depend on their size, so cutting the surplus must not depend on it either.
+    found = np.empty(0, dtype=np.int64)
+    while len(found) < m:
+        missing = m - len(found)
+        fresh = np.unique(rng.integers(0, n, missing + missing // 4 + 16))
+        for t in (*taken, found):
+            fresh = fresh[~_contains(t, fresh)]
+        if len(fresh) > missing:
+            keep = np.ones(len(fresh), dtype=bool)
+            keep[rng.choice(len(fresh), len(fresh) - missing, replace=False, shuffle=False)] = False
+            fresh = fresh[keep]
+        found = np.concatenate([found, fresh])
+        found.sort()
+    return found
+
+
+def _contains(ascending: Index, values: Index) -> NDArray[np.bool_]:
+    if len(ascending) == 0:
+        return np.zeros(len(values), dtype=bool)
+    at = np.searchsorted(ascending, values)
+    at[at == len(ascending)] = 0
+    return ascending[at] == values
+
+
+class RandomOrder:
+    """A lazily drawn random order of ``n`` rows."""
+
+    def __init__(self, n: int, rng: np.random.Generator | int | None = 0) -> None:
+        self.n = n
+        self.drawn = 0
+        self.segments: list[Index] = []
+        self._ends: list[int] = [0]
+        self._rng = as_generator(rng)
+
+    def boundary(self, position: int) -> int:
+        """The least place at or after ``position`` where the order may be cut."""
+        if position >= self.drawn:
+            return position
+        return min(end for end in self._ends if end >= position)
+
+    def indices(self, lo: int, hi: int) -> Index:
+        """Rows at the positions [lo, hi); both must be ends of segments, or beyond what is drawn."""
+        if hi > self.drawn:
+            if lo < self.drawn:
+                return np.concatenate([self.indices(lo, self.drawn), self.indices(self.drawn, hi)])
+            if lo > self.drawn:
+                self._extend(lo)
+            self._extend(hi)
+        first, last = self._ends.index(lo), self._ends.index(hi)
+        parts = self.segments[first:last]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+    def _extend(self, end: int) -> None:
+        self.segments.append(draw_sorted(self._rng, self.n, end - self.drawn, self.segments))
+        self.drawn = end
+        self._ends.append(end)
+
+
+class SampledColumns:
+    """Columns of equal length read in a `RandomOrder`: gathered for a batch, in place for everything.
+
+    ``rows(lo, hi)`` gives contiguous arrays. Rows of a batch are gathered once and kept, because each is read
+    several times; for [0, n) the user's own arrays are returned.
+    """
+
+    def __init__(
+        self, columns: Sequence[NDArray[np.generic]], rng: np.random.Generator | int | None = 0
+    ) -> None:
+        self.columns = tuple(columns)
+        self.n = len(self.columns[0])
+        self.order = RandomOrder(self.n, rng)
+        self._kept = 0
+        self._buffers: list[NDArray[np.generic]] = [c[:0].copy() for c in self.columns]
+
+    def rows(self, lo: int, hi: int) -> tuple[NDArray[np.generic], ...]:
+        """Columns at the positions [lo, hi), each of shape (hi - lo, ...)."""
+        if lo == 0 and hi == self.n:
+            return self.columns
+        if hi == self.n and hi > self._kept:
+            # The complement, at the jump to everything: read once, so not kept.
+            index = self.order.indices(lo, hi)
+            return tuple(np.take(c, index, axis=0) for c in self.columns)
+        if hi > self._kept:
+            self._gather(hi)
+        return tuple(b[lo:hi] for b in self._buffers)
+
+    def release(self) -> None:
+        """Give the gathered rows back: from now on only [0, n) is read."""
+        self._kept = 0
+        self._buffers = [c[:0].copy() for c in self.columns]
+
+    def _gather(self, hi: int) -> None:
+        index = self.order.indices(self._kept, hi)
+        for j, column in enumerate(self.columns):
+            if hi > len(self._buffers[j]):
+                grown = np.empty((max(hi, 2 * self._kept), *column.shape[1:]), dtype=column.dtype)
+                grown[: self._kept] = self._buffers[j][: self._kept]
+                self._buffers[j] = grown
+            np.take(column, index, axis=0, out=self._buffers[j][self._kept : hi], mode="clip")
+        self._kept = hi
