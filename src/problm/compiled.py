@@ -67,9 +67,7 @@ class CompiledProblem:
         return self.kernel.loss.bound
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
-        return self.kernel.linearize(
-            self._point(theta), self._columns(lo, hi), hi - lo, outer=outer, costs=costs
-        )
+        return self.kernel.linearize(self._point(theta), self._columns(lo, hi), hi - lo, outer=outer, costs=costs)
 
     def costs(self, theta: Theta, lo: int, hi: int) -> Array:
         return self.kernel.costs(self._point(theta), self._columns(lo, hi), hi - lo)

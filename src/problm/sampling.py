@@ -110,9 +110,7 @@ class SampledColumns:
     several times; for [0, n) the user's own arrays are returned.
     """
 
-    def __init__(
-        self, columns: Sequence[NDArray[np.generic]], rng: np.random.Generator | int | None = 0
-    ) -> None:
+    def __init__(self, columns: Sequence[NDArray[np.generic]], rng: np.random.Generator | int | None = 0) -> None:
         self.columns = tuple(columns)
         self.n = len(self.columns[0])
         self.order = RandomOrder(self.n, rng)
