@@ -172,22 +172,25 @@ def _rho(code, user, z):  # type: ignore[no-untyped-def]
         return (z if z <= 1.0 else 2.0 * root - 1.0), 1.0 / root
     if code == 2:
         root = np.sqrt(1.0 + z)
-        return 2.0 * (root - 1.0), 1.0 / root
+        return (2.0 * z / (1.0 + root) if z < 1.0 else 2.0 * (root - 1.0)), 1.0 / root
     if code == 3:
         return np.log1p(z), 1.0 / (1.0 + z)
     if code == 4:
         return np.arctan(z), 1.0 / (1.0 + z * z)
     if code == 5:
         q = 1.0 / (1.0 + z)
-        return z * q, q * q
+        return (z * q if z < 1.0 else 1.0 - q), q * q
     if code == 6:
         return -np.expm1(-z), np.exp(-z)
     if code == 7:
-        q = max(0.0, 1.0 - z) if z == z else z
-        return (1.0 - q * q * q) / 3.0, q * q
+        if z > 1.0:
+            return 1.0 / 3.0, 0.0
+        q = 1.0 - z
+        return (z * (1.0 - z * (1.0 - z / 3.0)) if z < 0.5 else (1.0 - q * q * q) / 3.0), q * q
     if code == 8:
-        q = max(0.0, 1.0 - z) if z == z else z
-        return 0.5 * (1.0 - q * q), q
+        if z > 1.0:
+            return 0.5, 0.0
+        return z * (1.0 - 0.5 * z), 1.0 - z
     if code == USER_CODE:
         return _call_rho(user, z)
     return z, 1.0

@@ -36,8 +36,11 @@ def _huber(z: Array) -> tuple[Array, Array]:
 
 
 def _soft_l1(z: Array) -> tuple[Array, Array]:
+    # 2 (sqrt(1 + z) - 1) cancels for small z: below 1e-16 it is zero, and a zero-residual fit would see no
+    # decrease any more. The other form keeps all digits, but is inf/inf for an infinite residual.
     root = np.sqrt(1.0 + z)
-    return 2.0 * (root - 1.0), 1.0 / root
+    small = np.minimum(z, 1.0)
+    return np.where(z < 1.0, 2.0 * small / (1.0 + root), 2.0 * (root - 1.0)), 1.0 / root
 
 
 def _cauchy(z: Array) -> tuple[Array, Array]:
@@ -45,12 +48,13 @@ def _cauchy(z: Array) -> tuple[Array, Array]:
 
 
 def _arctan(z: Array) -> tuple[Array, Array]:
-    return np.arctan(z), 1.0 / (1.0 + z * z)
+    capped = np.minimum(z, 1e150)  # the square must not overflow
+    return np.arctan(z), 1.0 / (1.0 + capped * capped)
 
 
 def _geman_mcclure(z: Array) -> tuple[Array, Array]:
     q = 1.0 / (1.0 + z)
-    return z * q, q * q
+    return np.where(z < 1.0, np.minimum(z, 1.0) * q, 1.0 - q), q * q  # z q is inf * 0 at infinity
 
 
 def _welsch(z: Array) -> tuple[Array, Array]:
@@ -58,14 +62,17 @@ def _welsch(z: Array) -> tuple[Array, Array]:
 
 
 def _tukey(z: Array) -> tuple[Array, Array]:
-    q = np.maximum(0.0, 1.0 - z)
-    return (1.0 - q * q * q) / 3.0, q * q
+    # (1 - (1 - z)^3) / 3, written without its cancellation at small z.
+    z = np.minimum(z, 1.0)
+    q = 1.0 - z
+    return np.where(z < 0.5, z * (1.0 - z * (1.0 - z / 3.0)), (1.0 - q * q * q) / 3.0), q * q
 
 
 def _truncated(z: Array) -> tuple[Array, Array]:
     # Eq. 22 of the paper: psi(r) = tau^2/4 (1 - max(0, 1 - r^2/tau^2)^2), with s = tau.
-    q = np.maximum(0.0, 1.0 - z)
-    return 0.5 * (1.0 - q * q), q
+    # In z = r^2/tau^2 that is rho = (1 - max(0, 1 - z)^2) / 2, written without its cancellation at small z.
+    z = np.minimum(z, 1.0)
+    return z * (1.0 - 0.5 * z), 1.0 - z
 
 
 # name: (function, bound of rho, code in the compiled kernels)
@@ -138,11 +145,16 @@ class Loss:
 
 def as_loss(loss: str | Loss | Callable[..., Any], f_scale: float = 1.0) -> Loss:
     """Make a `Loss` of a name, a `Loss`, or a SciPy-style callable ``z -> (rho, rho', rho'')``."""
-    if isinstance(loss, Loss):
-        return loss
     scale = float(f_scale)
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"f_scale must be a positive number, got {f_scale!r}")
+    if isinstance(loss, Loss):
+        if scale != 1.0:
+            raise ValueError(
+                f"f_scale={f_scale!r} came with a Loss that has the scale {loss.scale!r} of its own; "
+                "leave f_scale out, or pass loss.scaled(f_scale)"
+            )
+        return loss
     if isinstance(loss, str):
         if loss not in _BUILT_IN:
             from .options import suggest
