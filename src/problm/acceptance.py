@@ -1,0 +1,354 @@
+r"""When a step computed on a batch may be taken, and when the batch must grow: the policies.
+
+A step lowered the cost of the batch S (K of N blocks): is the cost of *all* blocks lower too? With
+``Y_i = f_i(theta+) - f_i(theta)`` a policy answers accept or not, and grow or not. At K = N nobody asks: the step
+is LM's own (erratum 10: the paper tests there too, and stalls).
+
+``FullBatch`` (``"full"``)
+    K = N from the start: plain Levenberg-Marquardt.
+
+``Holdout`` (``"holdout"``, the default)
+    The mean change over S is known exactly; only the complement has to be sampled, by a block B of the blocks
+    that follow S in the random order. They did not make the step, so the test is honest (erratum 18)::
+
+        m  = K/N mean_S Y + (1 - K/N) mean_B Y
+        ub = m + (1 - K/N) radius_B
+
+    ub < 0: accept. m < 0: accept and grow. Else reject and grow. The radius is the CLT's, Hoeffding-Serfling's or
+    the empirical Bernstein bound's (`problm.bounds`).
+
+    What gives the speed is the growth rule, the noise test: let ``dec = g^T H^-1 g / 2`` be the decrease that a
+    Gauss-Newton step promises on S, and ``nu = tr(H^-1 Sigma) / (2 K) (1 - K/N)`` the part of it that is noise of
+    the sample. The step truly gains ``dec - 2 nu``: at ``dec <= kappa nu``, kappa = 2, S has nothing more to teach.
+
+``Paper`` (``"paper"``)
+    Eq. 13 of the paper: with ``Z = max(a, Y)`` in [a, b], accept if
+    ``sum Z <= -(b - a)/(1 - alpha) sqrt(K ln(1/delta) / 2)`` for the best a among the Y; else grow by Eq. 16.
+
+``RelaxedPaper`` (``"paper-relaxed"``)
+    Eq. 18, corrected: the same with the changes *since the batch last grew* (t0); where it fails the step is still
+    taken with probability eta, else undone and the batch grown.
+
+See the errata page of the documentation for every deviation from print, with reasons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import bounds
+from .batch import Batch
+
+Array = NDArray[np.float64]
+_MISSING = object()
+
+
+@dataclass(slots=True)
+class Step:
+    """What a policy may know about a step that lowered the cost of the batch."""
+
+    batch: Batch
+    norm: float
+    """Euclidean length of the step."""
+    rng: np.random.Generator
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """accept: take the step. grow_to: the batch size to go on with, None for the policy's own rule, 0 to stay.
+    restore: where to go back to when not accepted (the current point if not given)."""
+
+    accept: bool
+    grow_to: int | None = 0
+    restore: Any = _MISSING
+
+    @property
+    def restores(self) -> bool:
+        return self.restore is not _MISSING
+
+
+class Acceptance(Protocol):
+    """A policy. ``noise_rule``: the solver grows the batch by the noise test, and on convergence of the batch
+    geometrically; without it, it goes from a converged batch to all blocks. ``damping``: the rule that goes with it."""
+
+    noise_rule: bool
+    damping: str
+
+    def first_batch(self, n: int, dim: int) -> int: ...
+
+    def judge(self, step: Step) -> Verdict: ...
+
+
+@dataclass(slots=True)
+class FullBatch:
+    """All blocks from the start: plain Levenberg-Marquardt."""
+
+    noise_rule: bool = False
+    damping: str = "gain-ratio"
+
+    def first_batch(self, n: int, dim: int) -> int:
+        return n
+
+    def judge(self, step: Step) -> Verdict:
+        return Verdict(True)
+
+
+@dataclass(slots=True)
+class Holdout:
+    """The default: sample the complement by a hold-out block.
+
+    Parameters
+    ----------
+    delta : probability of taking a step that raises the cost.
+    bound : ``"normal"``, ``"hoeffding-serfling"`` or ``"empirical-bernstein"``.
+    """
+
+    delta: float = 0.1
+    bound: str = "normal"
+    noise_rule: bool = True
+    damping: str = "gain-ratio"
+
+    def __post_init__(self) -> None:
+        _probability("delta", self.delta)
+        if self.bound not in _RADII:
+            raise ValueError(f"bound={self.bound!r} is not known; choose one of {', '.join(_RADII)}")
+
+    def first_batch(self, n: int, dim: int) -> int:
+        return max(200, 40 * dim)
+
+    def judge(self, step: Step) -> Verdict:
+        batch = step.batch
+        k, n = batch.size, batch.n
+        count = min(max(k, 30), n - k)
+        inside, outside = batch.changes(), batch.held_out(count)
+        rest = 1.0 - k / n
+        mean_out = float(outside.mean())
+        mean = (1.0 - rest) * float(inside.mean()) + rest * mean_out
+        if not mean < 0.0:
+            return Verdict(False, None)
+        sd = float(outside.std())
+        width = self._width(batch.problem.cost_bound, inside, outside) if self.bound != "normal" else 0.0
+        radius = _RADII[self.bound](sd, width, count, n - k, self.delta)
+        return Verdict(True, 0 if mean + rest * radius < 0.0 else None)
+
+    @staticmethod
+    def _width(cost_bound: float, inside: Array, outside: Array) -> float:
+        # A bounded loss moves a block's cost within [-bound, bound]. Without one: the range seen, a guess.
+        if math.isfinite(cost_bound):
+            return 2.0 * cost_bound
+        return max(float(inside.max()), float(outside.max())) - min(float(inside.min()), float(outside.min()))
+
+
+_RADII: dict[str, bounds.Radius] = {
+    "normal": bounds.normal,
+    "hoeffding-serfling": bounds.hoeffding_serfling,
+    "empirical-bernstein": bounds.empirical_bernstein,
+}
+
+
+def best_lower_bound(changes: Array, b: float) -> tuple[float, float]:
+    """Search for a (section 4.2): the a among the negative changes with the largest ``-S(a) / (b - a)``.
+
+    Returns (a, S(a)) with ``S(a) = sum max(a, Y)``; (0, 0) if no change is negative.
+    """
+    ordered = np.sort(changes)
+    negative = int(np.searchsorted(ordered, 0.0))
+    if negative == 0:
+        return 0.0, 0.0
+    a = ordered[:negative]
+    tail = np.cumsum(ordered[::-1])[::-1][:negative]  # sum of Y from a upwards
+    sums = np.arange(negative) * a + tail
+    best = int(np.argmax(-sums / (b - a)))
+    return float(a[best]), float(sums[best])
+
+
+@dataclass(slots=True)
+class Paper:
+    """Eq. 13 with growth by Eq. 16.
+
+    Parameters
+    ----------
+    delta, alpha : confidence and margin of the test. ``alpha=0`` is what the authors' published code does.
+    first : share of the blocks in the first batch (K0 = 0.1 N).
+    upper : the bound b of a block's change: ``"auto"`` (the loss's bound if it has one, else Eq. 14),
+        ``"sample"`` (Eq. 14: the largest change seen) or a number, a Lipschitz constant L: b = L ||step||.
+    groups, group_bounds : labels (N,) of groups of blocks and, for each label, its own bounds (a, b) of a block's
+        change, as the paper mentions in section 4.1. Then a is not searched and Hoeffding's inequality is used with
+        ``sum (b_i - a_i)^2``.
+    """
+
+    delta: float = 0.1
+    alpha: float = 0.9
+    first: float = 0.1
+    upper: Literal["auto", "sample"] | float = "auto"
+    groups: NDArray[np.integer[Any]] | None = None
+    group_bounds: Mapping[int, tuple[float, float]] | None = None
+    noise_rule: bool = False
+    damping: str = "tenfold"
+
+    def __post_init__(self) -> None:
+        _check_paper(self.delta, self.alpha, self.first)
+        if (self.groups is None) != (self.group_bounds is None):
+            raise ValueError("groups and group_bounds go together: give both or neither")
+
+    def first_batch(self, n: int, dim: int) -> int:
+        return max(dim, math.ceil(self.first * n))
+
+    def judge(self, step: Step) -> Verdict:
+        changes = step.batch.changes()
+        if self.groups is not None:
+            return self._judge_groups(step, changes)
+        b = upper_bound(self.upper, step, changes)
+        return test_sum(changes, b, self.delta, self.alpha, step.batch.n)
+
+    def _judge_groups(self, step: Step, changes: Array) -> Verdict:
+        assert self.groups is not None
+        assert self.group_bounds is not None
+        labels = np.asarray(self.groups)[step.batch.rows()]
+        squares, total = 0.0, 0.0
+        for label, (a, b) in self.group_bounds.items():
+            mine = changes[labels == label]
+            total += float(np.maximum(a, mine).sum())
+            squares += len(mine) * (b - a) ** 2
+        # In Eq. 13 and 16 the sum of squared ranges takes the place of K (b - a)^2.
+        needed = math.sqrt(squares * math.log(1.0 / self.delta) / 2.0) / (1.0 - self.alpha)
+        if total <= -needed:
+            return Verdict(True)
+        grown = step.batch.size * (needed / total) ** 2 if total < 0.0 else math.inf
+        return Verdict(False, _enlarged(grown, step.batch.size, step.batch.n))
+
+
+@dataclass(slots=True)
+class RelaxedPaper:
+    """Algorithm 2 with Eq. 18 corrected.
+
+    Parameters
+    ----------
+    eta : probability of taking a step all the same where the test fails.
+    restore : where a rejected step leads back to: ``"t"`` (the current point, Alg. 2), ``"certified"`` (the last
+        point that passed the test on this batch, else t0: the strictly sound reading) or ``"t0"`` (where the batch
+        last grew: the authors' code's intent).
+    printed : use Eq. 18 as it is printed, with (1 - alpha)/(b - a), which has the units of 1/cost and is easier
+        to pass the wider the range. For reproduction only.
+    """
+
+    delta: float = 0.1
+    alpha: float = 0.9
+    first: float = 0.1
+    upper: Literal["auto", "sample"] | float = "auto"
+    eta: float = 0.5
+    restore: Literal["t", "certified", "t0"] = "t"
+    printed: bool = False
+    noise_rule: bool = False
+    damping: str = "tenfold"
+    _size: int = field(default=-1, repr=False)
+    _reference: Array = field(default_factory=lambda: np.empty(0), repr=False)
+    _start: Any = field(default=None, repr=False)
+    _certified: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_paper(self.delta, self.alpha, self.first)
+        if not 0.0 <= self.eta < 1.0:
+            raise ValueError(f"eta must lie in [0, 1), got {self.eta!r}")
+        if self.restore not in ("t", "certified", "t0"):
+            raise ValueError(f"restore={self.restore!r} is not known; choose one of t, certified, t0")
+
+    def first_batch(self, n: int, dim: int) -> int:
+        return max(dim, math.ceil(self.first * n))
+
+    def judge(self, step: Step) -> Verdict:
+        batch = step.batch
+        if self._size != batch.size:  # t0: the first step on this batch starts here
+            self._size = batch.size
+            self._reference = batch.costs.copy()
+            self._start = self._certified = batch.theta
+        changes = batch.trial_costs() - self._reference
+        b = upper_bound(self.upper, step, changes)
+        verdict = test_sum(changes, b, self.delta, self.alpha, batch.n, printed=self.printed)
+        if verdict.accept:
+            self._certified = batch._trial[0]
+            return verdict
+        if step.rng.random() <= self.eta:
+            return Verdict(True)
+        if self.restore == "t":
+            return verdict
+        return Verdict(False, verdict.grow_to, self._start if self.restore == "t0" else self._certified)
+
+
+def test_sum(changes: Array, b: float, delta: float, alpha: float, n: int, *, printed: bool = False) -> Verdict:
+    """Eq. 13 (and 18) for the best a; when it fails, the size of Eq. 16."""
+    k = len(changes)
+    a, total = best_lower_bound(changes, b)
+    needed = bounds.hoeffding_threshold(b - a, k, delta) / (1.0 - alpha)
+    threshold = needed
+    if printed and b > a:
+        threshold = (1.0 - alpha) / (b - a) * bounds.hoeffding_threshold(1.0, k, delta)
+    if total < 0.0 and total <= -threshold:
+        return Verdict(True)
+    # Eq. 15: K+ = K^2 (b-a)^2 ln(1/delta) / (2 S^2 (1-alpha)^2) = K (needed / S)^2.
+    grown = k * (needed / total) ** 2 if total < 0.0 else math.inf
+    return Verdict(False, _enlarged(grown, k, n))
+
+
+test_sum.__test__ = False  # type: ignore[attr-defined]  # a statistical test, not one of pytest's
+
+
+def upper_bound(upper: Literal["auto", "sample"] | float, step: Step, changes: Array) -> float:
+    """b of section 4.2: from the loss's bound, from the sample (Eq. 14) or from a Lipschitz constant."""
+    known = step.batch.problem.cost_bound
+    if upper == "auto" and math.isfinite(known):
+        return known
+    if isinstance(upper, str):
+        return float(np.abs(changes).max())
+    return upper * step.norm
+
+
+def _enlarged(grown: float, k: int, n: int) -> int:
+    """Eq. 16; and at least one block more, so that the solve moves on."""
+    return n if not grown < n else max(k + 1, math.ceil(grown))
+
+
+def _probability(name: str, value: float) -> None:
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"{name} must lie between 0 and 1, got {value!r}")
+
+
+def _check_paper(delta: float, alpha: float, first: float) -> None:
+    _probability("delta", delta)
+    if not 0.0 <= alpha < 1.0:
+        raise ValueError(f"alpha must lie in [0, 1), got {alpha!r}")
+    if not 0.0 < first <= 1.0:
+        raise ValueError(f"first must lie in (0, 1], got {first!r}")
+
+
+POLICIES: dict[str, Any] = {
+    "holdout": Holdout,
+    "full": FullBatch,
+    "paper": Paper,
+    "paper-relaxed": RelaxedPaper,
+    "hoeffding-serfling": lambda: Holdout(bound="hoeffding-serfling"),
+    "empirical-bernstein": lambda: Holdout(bound="empirical-bernstein"),
+}
+
+
+def as_acceptance(acceptance: str | Acceptance) -> Acceptance:
+    """The policy of that name, or a fresh copy of the object (policies keep state during a solve)."""
+    if isinstance(acceptance, str):
+        if acceptance not in POLICIES:
+            from .options import suggest
+
+            raise ValueError(
+                f"acceptance={acceptance!r} is not known{suggest(acceptance, POLICIES)}; "
+                f"choose one of {', '.join(POLICIES)}"
+            )
+        policy: Acceptance = POLICIES[acceptance]()
+        return policy
+    import copy
+
+    return copy.copy(acceptance)

@@ -1,0 +1,176 @@
+"""The current batch: what is known about the first K residual blocks at the current point.
+
+Nothing is evaluated twice. The costs of the accepted trial become the current costs; when the batch grows at a
+fixed point, only the new blocks are linearised and added to the sums. Only per-block *costs* are kept, and only
+while the batch is smaller than everything; at K = n there are nothing but sums.
+
+When the batch becomes everything the blocks are read in their natural order, in place. Where fewer than half
+of them are new, only those are gathered and evaluated; else all are, because gathering a row at random costs
+about what evaluating it does (`problm.sampling`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .normal import Normal
+from .problem import Problem, Theta
+
+Array = NDArray[np.float64]
+
+
+class Batch:
+    """Costs and normal equations of the blocks at positions [0, size) at ``theta``."""
+
+    def __init__(self, problem: Problem, theta: Theta, size: int) -> None:
+        self.problem = problem
+        self.n = problem.n
+        self.size = size
+        self.theta = theta
+        self.residual_rows = 0
+        self.jacobian_rows = 0
+        self.residual_calls = 0
+        self.jacobian_calls = 0
+        self._normal: Normal | None = None
+        self._costs = np.empty(0 if self.full else 2 * size)
+        self._known = 0  # the costs of [0, known) at theta are in _costs
+        self._trial: tuple[Theta, Array | None, Array | None, float] = (theta, None, None, np.nan)
+        self._seconds_per_row = [0.0, 0.0]  # of residuals, of the Jacobian
+
+    @property
+    def full(self) -> bool:
+        return self.size == self.n
+
+    @property
+    def costs(self) -> Array:
+        """Costs of the batch's blocks at theta, (size,); after `linearize`, below n."""
+        return self._costs[: self.size]
+
+    def grow(self, size: int) -> None:
+        """Enlarge the batch; the point stays. The order may only be cut at certain places, so it may get larger."""
+        boundary = getattr(self.problem, "boundary", None)
+        if boundary is not None and size < self.n:
+            size = min(boundary(size), self.n)
+        self.size = size
+        if not self.full and size > len(self._costs):
+            self._reserve(2 * size)
+
+    def linearize(self, outer: bool) -> Normal:
+        """Sums over the batch at theta; only over its new part if the rest is known."""
+        done = 0 if self._normal is None else self._normal.count
+        if done == self.size:
+            assert self._normal is not None
+            return self._normal
+        if self.full and done < self.n // 2:
+            done = 0
+        keep = None if self.full else self._costs[done : self.size]
+        began = time.perf_counter()
+        new = self.problem.linearize(self.theta, done, self.size, outer=outer and not self.full, costs=keep)
+        self._tick(1, began, self.size - done)
+        self.jacobian_calls += 1
+        self.jacobian_rows += self.size - done
+        self.residual_rows += max(0, self.size - max(done, self._known))
+        self._normal = new if done == 0 or self._normal is None else self._normal + new
+        self._known = max(self._known, 0 if self.full else self.size)
+        if self.full:
+            self._release()
+        return self._normal
+
+    def trial(self, theta: Theta) -> float:
+        """Evaluate the batch at another point; returns the change of its mean cost."""
+        assert self._normal is not None
+        began = time.perf_counter()
+        if self.full:
+            total = self.problem.cost(theta)
+            change = (total - self._normal.cost) / self.n
+            self._trial = (theta, None, None, total)
+        else:
+            costs = self.problem.costs(theta, 0, self.size)
+            change = float((costs - self.costs).mean())
+            self._trial = (theta, costs, None, np.nan)
+        self._tick(0, began, self.size)
+        self._count_residuals(self.size)
+        return change
+
+    def changes(self) -> Array:
+        """Changes of the batch's costs by the last trial, (size,)."""
+        costs = self._trial[1]
+        assert costs is not None
+        return costs - self.costs
+
+    def trial_costs(self) -> Array:
+        """Costs of the batch's blocks at the last trial, (size,)."""
+        costs = self._trial[1]
+        assert costs is not None
+        return costs
+
+    def held_out(self, count: int) -> Array:
+        """Changes by the last trial of the ``count`` blocks that follow the batch, which did not make the step."""
+        theta, costs, _, total = self._trial
+        end = self.size + count
+        if end > len(self._costs):
+            self._reserve(end)
+        if self._known < end:
+            start = max(self._known, self.size)
+            self._costs[start:end] = self.problem.costs(self.theta, start, end)
+            self._count_residuals(end - start)
+            self._known = end
+        after = self.problem.costs(theta, self.size, end)
+        self._count_residuals(count)
+        self._trial = (theta, costs, after, total)
+        return after - self._costs[self.size : end]
+
+    def rows(self) -> NDArray[np.int64]:
+        """The user's row numbers of the batch, (size,), for tests that treat rows differently."""
+        indices = getattr(self.problem, "indices", None)
+        if indices is None:
+            raise TypeError("this problem does not tell which rows a batch holds, so groups cannot be used")
+        found: NDArray[np.int64] = indices(0, self.size)
+        return found
+
+    def accept(self) -> None:
+        """Move to the last trial; its costs become the current ones."""
+        self.theta, costs, after, total = self._trial
+        self._normal = None
+        self._known = 0
+        if costs is not None:
+            self._costs[: self.size] = costs
+            self._known = self.size
+            if after is not None:
+                self._costs[self.size : self.size + len(after)] = after
+                self._known += len(after)
+        elif total == total:
+            self._known = self.n
+
+    def move(self, theta: Theta) -> None:
+        """Go back to a point whose costs are no longer known."""
+        self.theta = theta
+        self._normal = None
+        self._known = 0
+
+    def seconds(self, size: int) -> float:
+        """Estimated time of linearising a batch of this size and one trial, from the passes so far."""
+        return size * sum(self._seconds_per_row)
+
+    def _count_residuals(self, rows: int) -> None:
+        self.residual_rows += rows
+        self.residual_calls += 1
+
+    def _tick(self, which: int, began: float, rows: int) -> None:
+        self._seconds_per_row[which] = (time.perf_counter() - began) / max(rows, 1)
+
+    def _reserve(self, length: int) -> None:
+        grown = np.empty(length)
+        grown[: self._known] = self._costs[: self._known]
+        self._costs = grown
+
+    def _release(self) -> None:
+        if len(self._costs):
+            self._costs = np.empty(0)
+            release: Any = getattr(self.problem, "release", None)
+            if release is not None:
+                release()

@@ -1,0 +1,100 @@
+r"""How much the batch grows, and when: the noise test.
+
+Let W = H^-1 Sigma with Sigma the covariance of the blocks' gradients, and c = (1 - K/N) / K. The gradient of the
+batch is that of all blocks plus an error e of covariance c Sigma; at the minimiser of the batch the cost over all
+blocks exceeds its minimum by ``e^T H^-1 e / 2``, with
+
+    expectation  nu = c tr(W) / 2          variance  c^2 tr(W W) / 2.
+
+A Gauss-Newton step on the batch promises ``dec = (g + e)^T H^-1 (g + e) / 2`` and truly gains ``dec - 2 nu`` in the
+mean: at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. By a factor of 2 while the steps are still
+damped or erratic; where Gauss-Newton steps converge fast (``q2``: the ratio of successive decrements), in equal
+factors of up to 32 to N. From a quarter of N it goes to N at once: a batch costs a gather, N does not.
+
+In the accuracy mode the quantile Q of the excess, a scaled chi-square matched to its first two moments
+(Satterthwaite), is compared with the accuracy asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scipy.special import gammaincinv
+
+from .system import System
+
+KAPPA = 2.0
+SLOW = 2.0
+FAST = 32.0
+Q2_MAX = 0.5
+JUMP = 0.25
+"""Share of N above which the batch becomes everything."""
+
+
+@dataclass(slots=True)
+class Growth:
+    """Memory of the last steps, and the sizes that follow from it."""
+
+    n: int
+    accuracy: float | None = None
+    confidence: float = 0.9
+    limit: int | None = None
+    _q2: float | None = None
+    _last_decrement: float | None = None
+    _last_ratio: float = 0.0
+    _predicted: float = 0.0
+    _quantile: float = math.nan
+
+    def exhausted(self, system: System) -> bool:
+        """Whether the batch has nothing more to teach (in the accuracy mode: and is not large enough yet)."""
+        k = system.count
+        trace, trace2 = system.noise()
+        c = (1.0 - k / self.n) / k
+        nu = 0.5 * c * float(trace)
+        if self._last_decrement:
+            self._q2 = system.decrement / self._last_decrement
+        if self.accuracy is not None:
+            if nu > 0.0 and trace2 > 0.0:
+                shape = 0.5 * float(trace) ** 2 / float(trace2)
+                self._quantile = 0.5 * c * float(trace2 / trace) * 2.0 * float(gammaincinv(shape, self.confidence))
+            else:
+                self._quantile = 0.0
+            if self._quantile <= 0.75 * self.accuracy * system.cost:
+                return False  # large enough: only converge
+        return system.decrement <= KAPPA * nu
+
+    def accurate(self, system: System) -> bool:
+        """Whether the accuracy asked for is reached on this batch; call after `exhausted`."""
+        return self.accuracy is not None and self._quantile + 2.0 * system.decrement <= self.accuracy * system.cost
+
+    def stepped(self, system: System, ratio: float, predicted: float, first_try: bool) -> None:
+        """A step was taken with this ratio of actual to predicted decrease."""
+        self._last_decrement = system.decrement if first_try else None
+        self._last_ratio = ratio
+        self._predicted = predicted
+
+    def failed(self) -> None:
+        """A step did not lower the cost of the batch."""
+        self._last_ratio = 0.0
+
+    def next_size(self, system: System, predicted: float) -> int:
+        """The size after this one; n when that is near."""
+        k = system.count
+        fast = (
+            predicted >= 0.9 * system.decrement
+            and self._last_ratio > 0.5
+            and self._q2 is not None
+            and self._q2 < Q2_MAX
+        )
+        if fast:
+            leaps = math.ceil(math.log(self.n / k) / math.log(FAST))
+            size = k * (self.n / k) ** (1.0 / max(leaps, 1))
+        else:
+            size = SLOW * k
+        if self.accuracy is not None and math.isfinite(self._quantile):
+            # Q shrinks as (1 - K/N) / K: the size at which it is 0.7 of what is allowed.
+            r = self._quantile * k / (1.0 - k / self.n) / (0.7 * self.accuracy * system.cost)
+            size = min(size, max(r / (1.0 + r / self.n), SLOW * k))
+        self._last_decrement = None
+        return self.n if size > JUMP * self.n else math.ceil(size)

@@ -1,0 +1,94 @@
+"""Settings of a solve: one frozen dataclass, a default and a meaning beside every field."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .acceptance import Acceptance
+    from .damping import Damping
+    from .result import State
+
+
+def suggest(name: object, choices: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` for the nearest of the choices, or nothing."""
+    near = difflib.get_close_matches(str(name), list(choices), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Settings of `problm.solver.solve`. A wrong name or value fails here, before any work."""
+
+    acceptance: str | Acceptance = "holdout"
+    """The test of a step: a name (see `problm.acceptance.POLICIES`) or a policy object."""
+    damping: str | Damping | None = None
+    """``"gain-ratio"`` (scaled by the diagonal of H), ``"nielsen"`` or ``"tenfold"`` (the paper's lambda I,
+    times or divided by ten). None: the acceptance policy's own, tenfold for the paper's and gain-ratio else."""
+    ftol: float = 1e-8
+    """Converged when a step and the remaining Gauss-Newton step both lower the cost by less, relatively."""
+    xtol: float = 1e-8
+    """Converged when a step and the remaining Gauss-Newton step both change the parameters less, relatively."""
+    gtol: float | None = None
+    """Converged when the cosine between residuals and tangent space, sqrt(decrement / cost), is less.
+    None: 1e-8 up to 10^5 residuals and 1e-5 beyond: an iteration is then what the user waits for, and the
+    parameters are off by at most 1e-5 sqrt(N) standard errors."""
+    max_iter: int = 1000
+    """Trial steps and growths of the batch."""
+    max_time: float = math.inf
+    """Seconds. A pass over the residuals that would not end in time is not begun."""
+    initial_batch: int | None = None
+    """Residual blocks in the first batch. None: the acceptance policy's own."""
+    max_batch: int | None = None
+    """Stop rather than let the batch grow beyond this; the status says so."""
+    accuracy: float | None = None
+    """Stop on a batch once the cost over *all* residuals is within this relative distance of its minimum with
+    probability ``confidence``; the status says so. None: go on to all residuals."""
+    confidence: float = 0.9
+    """Of the accuracy mode's certificate."""
+    rng: np.random.Generator | int | None = 0
+    """Seed or Generator of what is random in the policies (SPEC 7)."""
+    callback: Callable[[State], object] | None = None
+    """Called after every iteration; a true return value or StopIteration ends the solve."""
+    keep_path: bool = False
+    """Keep theta of every iteration in the history."""
+
+    def __post_init__(self) -> None:
+        for name in ("ftol", "xtol"):
+            _non_negative(name, getattr(self, name))
+        if self.gtol is not None:
+            _non_negative("gtol", self.gtol)
+        if not self.max_time > 0:
+            raise ValueError(f"max_time must be positive seconds, got {self.max_time!r}")
+        if int(self.max_iter) != self.max_iter or self.max_iter < 1:
+            raise ValueError(f"max_iter must be a whole number from 1, got {self.max_iter!r}")
+        for name in ("initial_batch", "max_batch"):
+            value = getattr(self, name)
+            if value is not None and (int(value) != value or value < 1):
+                raise ValueError(f"{name} must be a whole number from 1, got {value!r}")
+        if self.accuracy is not None and not 0 < self.accuracy < 1:
+            raise ValueError(f"accuracy must lie between 0 and 1 (relative to the cost), got {self.accuracy!r}")
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"confidence must lie between 0 and 1, got {self.confidence!r}")
+        if self.callback is not None and not callable(self.callback):
+            raise TypeError(f"callback must be callable, got {type(self.callback).__name__}")
+
+    @classmethod
+    def of(cls, **settings: Any) -> Options:
+        """Options from keywords, with the nearest valid name in the message when one is unknown."""
+        valid = [f.name for f in fields(cls)]
+        for name in settings:
+            if name not in valid:
+                raise TypeError(f"unknown option {name!r}{suggest(name, valid)}; options are {', '.join(valid)}")
+        return cls(**settings)
+
+
+def _non_negative(name: str, value: float) -> None:
+    if not (isinstance(value, (int, float, np.floating)) and value >= 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be a number from 0, got {value!r}")

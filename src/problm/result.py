@@ -1,0 +1,193 @@
+"""What a solve returns: status, certificate, history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Status(IntEnum):
+    """Outcome of a solve; positive values are successes. ``message`` is what the user reads."""
+
+    GRADIENT = 1
+    COST = 2
+    STEP = 3
+    ACCURACY = 5
+    MAX_ITER = 0
+    STALLED = -1
+    STOPPED = -2
+    TIME = -3
+    INTERRUPTED = -4
+    BATCH_LIMIT = -5
+
+    @property
+    def message(self) -> str:
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Status.GRADIENT: "Converged: the gradient over all residuals vanishes (gtol).",
+    Status.COST: "Converged: no step lowers the cost over all residuals by more than ftol.",
+    Status.STEP: "Converged: the remaining step over all residuals is below xtol.",
+    Status.ACCURACY: "Accurate enough: by a statistical certificate on a batch, not on all residuals.",
+    Status.MAX_ITER: "Not converged: max_iter reached.",
+    Status.STALLED: "Not converged: no step lowers the cost; is the Jacobian right, or the problem rough?",
+    Status.STOPPED: "Stopped by the callback.",
+    Status.TIME: "Not converged: max_time reached.",
+    Status.INTERRUPTED: "Interrupted; this is the best point so far.",
+    Status.BATCH_LIMIT: "Stopped: the batch reached max_batch.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a callback sees after an iteration."""
+
+    iteration: int
+    seconds: float
+    batch_size: int
+    n: int
+    cost: float
+    """Mean cost over the batch, times n: an estimate of the total cost."""
+    damping: float
+    decision: str
+    x: Any
+    seconds_left: float
+    """Rough estimate of the time to the end, from the passes so far; nan when unknown."""
+
+
+@dataclass(slots=True)
+class History:
+    """One entry an iteration, in columns; scalars only (and theta with ``keep_path``)."""
+
+    seconds: list[float] = field(default_factory=list)
+    batch_size: list[int] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    """Mean cost over the batch, at the point that the iteration ends with, times n."""
+    damping: list[float] = field(default_factory=list)
+    decision: list[str] = field(default_factory=list)
+    """``accept``, ``reject`` (the batch's cost rose), ``grow``, ``accept, grow`` or ``undo, grow``."""
+    residual_passes: list[float] = field(default_factory=list)
+    """Residual evaluations so far, in units of n."""
+    jacobian_passes: list[float] = field(default_factory=list)
+    path: list[Any] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    @property
+    def iteration(self) -> list[int]:
+        return list(range(1, len(self) + 1))
+
+    def as_dict(self) -> dict[str, list[Any]]:
+        """The columns by name, as plain lists (without the path)."""
+        names = ("seconds", "batch_size", "cost", "damping", "decision", "residual_passes", "jacobian_passes")
+        return {"iteration": self.iteration, **{name: list(getattr(self, name)) for name in names}}
+
+
+@dataclass(slots=True)
+class Result:
+    """Outcome of a solve, with SciPy's names where SciPy has them."""
+
+    x: Any
+    """The best point found: (d,), or a point of the manifold."""
+    cost: float
+    """Half the sum of (robustified) squared residuals. Over all residuals if ``certified``, else estimated."""
+    status: Status
+    message: str
+    n: int
+    """Number of residual blocks."""
+    batch_size: int
+    """Blocks in the last batch; n when the solve ended on all of them."""
+    grad: Array
+    """(d,) gradient of the cost at x, summed as the cost is."""
+    optimality: float
+    """Largest absolute entry of the gradient, where bounds do not hold it."""
+    cosine: float
+    """sqrt(decrement / cost): cosine between the residuals and the tangent space; dimensionless."""
+    hessian: Array
+    """(d, d) Gauss-Newton matrix at x, summed as the cost is."""
+    singular: bool
+    """Whether the Gauss-Newton matrix is rank-deficient at x."""
+    history: History
+    nfev: int
+    """Evaluations of residuals on a batch (of any size)."""
+    njev: int
+    """Evaluations of the Jacobian on a batch (of any size)."""
+    residual_passes: float
+    """Residual evaluations in units of n."""
+    jacobian_passes: float
+    """Jacobian evaluations in units of n."""
+    seconds: float
+    active_mask: NDArray[np.int64]
+    """(d,) -1 where a lower bound is active, 1 where an upper one is, 0 else."""
+    residuals_per_block: int = 1
+    names: tuple[str, ...] = ()
+    problem: Any = field(default=None, repr=False)
+
+    @property
+    def success(self) -> bool:
+        """Whether the solve converged, or reached the accuracy asked for."""
+        return self.status > 0
+
+    @property
+    def certified(self) -> bool:
+        """Whether cost and gradient are those over all residuals."""
+        return self.batch_size == self.n
+
+    @property
+    def nit(self) -> int:
+        return len(self.history)
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        return max(self.n * self.residuals_per_block - len(self.grad), 1)
+
+    @property
+    def covariance(self) -> Array:
+        """(d, d) covariance of the parameters, ``2 cost / (N - d) (J^T J)^-1``; pseudo-inverse where singular."""
+        return self.unscaled_covariance * (2.0 * self.cost / self.degrees_of_freedom)
+
+    @property
+    def unscaled_covariance(self) -> Array:
+        """(d, d) ``(J^T J)^-1``: the covariance when residuals have unit variance."""
+        from .normal import inverse_spd
+
+        return inverse_spd(self.hessian)[0]
+
+    @property
+    def standard_errors(self) -> Array:
+        """(d,) square roots of the diagonal of the covariance."""
+        return np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
+
+    @property
+    def fun(self) -> Array:
+        """Residuals of all blocks at x, in the user's order, (n,) or (n, p): computed when asked for."""
+        residuals: Array = self.problem.residuals(self.x)
+        return residuals[:, 0] if residuals.ndim == 2 and residuals.shape[1] == 1 else residuals
+
+    def report(self) -> str:
+        """A page of text: outcome, parameters with errors and correlations, work done."""
+        from .report.text import report
+
+        return report(self)
+
+    def plot(self, **options: Any) -> Any:
+        """Cost and batch size over time; returns a Matplotlib figure (extra ``plot``)."""
+        from .report.plots import plot_result
+
+        return plot_result(self, **options)
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def _repr_html_(self) -> str:
+        from .report.html import result_html
+
+        return result_html(self)

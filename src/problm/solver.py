@@ -1,0 +1,320 @@
+r"""The loop: progressive-batching Levenberg-Marquardt. The only one in the project.
+
+Minimise ``f(theta) = sum_i f_i(theta)``, ``f_i = loss(||r_i||)``, i = 1..N, over a batch S of K blocks that grows:
+
+1. *Linearise* on S: means g of ``w J^T r``, H of ``w J^T J``. Blocks already linearised at this point are not
+   evaluated again.
+2. *Enough?* At K = N: has it converged? Below: is the batch exhausted (`problm.growth`)? Then grow it.
+3. *Step*: ``(H + lambda D) s = -g``; try it on S; raise lambda until the cost of S falls (`problm.damping`).
+4. *Accept?* At K = N: yes, that is LM. Below: the policy judges whether the cost over all blocks falls too
+   (`problm.acceptance`), and may ask for a larger batch.
+
+A batch that has converged grows and never ends the solve; at K = N the method is plain Levenberg-Marquardt, so
+descent and stationarity are LM's, and a converged result carries the gradient over all residuals. The exceptions
+say so in their status: the accuracy mode, limits of time, iterations or batch, and the callback.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .acceptance import Acceptance, FullBatch, Step, Verdict, as_acceptance
+from .batch import Batch
+from .damping import Damping, as_damping
+from .growth import JUMP, Growth
+from .options import Options
+from .problem import Problem, Theta
+from .result import History, Result, State, Status
+from .sampling import as_generator
+from .system import Space, System
+from .termination import Termination
+
+Array = NDArray[np.float64]
+_MOST_TRIALS = 40
+_LEAST_RATIO = 1e-4
+
+
+class _Stop(Exception):
+    """A limit or the callback ends the solve."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+
+
+def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **settings: Any) -> Result:
+    """Minimise a problem from the point ``theta``.
+
+    Parameters
+    ----------
+    problem : the residual blocks (see `problm.problem.Problem`).
+    theta : the start, a point that ``problem.retract`` understands.
+    space : bounds, fixed parameters and units of the parameters; free and flat if not given.
+    **settings : fields of `problm.options.Options`.
+
+    Returns
+    -------
+    Result. Never raises for want of convergence: ``status`` says how it ended.
+    """
+    options = Options.of(**settings)
+    policy = as_acceptance(options.acceptance)
+    space = space or Space(problem.dim)
+    first = options.initial_batch or policy.first_batch(problem.n, problem.dim)
+    if first > JUMP * problem.n and not (options.initial_batch or policy.damping == "tenfold"):
+        first = problem.n  # the batch would become everything at its first growth
+    run = _Run(problem, theta, min(first, problem.n), policy, space, options)
+    status = run.until_done()
+    if run.batch.full and first < problem.n and run.ended_above_start(theta):
+        # The statistics let the cost rise, which is rare but possible: plain LM from the start cannot.
+        again = _Run(problem, theta, problem.n, FullBatch(), space, options, run)
+        run, status = again, again.until_done()
+    return run.result(status)
+
+
+@dataclass
+class _Run:
+    """A solve under way: the state, and the loop over it."""
+
+    problem: Problem
+    theta: Theta
+    first: int
+    policy: Acceptance
+    space: Space
+    options: Options
+    before: _Run | None = None
+    batch: Batch = field(init=False)
+    system: System = field(init=False)
+    history: History = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.batch = Batch(self.problem, self.theta, self.first)
+        self.history = History() if self.before is None else self.before.history
+        self.began = time.perf_counter() if self.before is None else self.before.began
+        self.damping: Damping = as_damping(self.options.damping or self.policy.damping)
+        o, n = self.options, self.problem.n
+        self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
+        self.growth = Growth(n, o.accuracy, o.confidence)
+        self.rng = as_generator(o.rng)
+        self.first_costs: tuple[float, float] = (math.nan, math.inf)
+        if self.before is not None:
+            self.batch.residual_rows = self.before.batch.residual_rows
+            self.batch.jacobian_rows = self.before.batch.jacobian_rows
+
+    def until_done(self) -> Status:
+        try:
+            return self.minimise()
+        except _Stop as stop:
+            return stop.status
+        except KeyboardInterrupt:
+            return Status.INTERRUPTED
+        except Exception as error:
+            error.add_note(
+                f"problm: raised after {len(self.history)} iterations; best point: {self.batch.theta!r}"
+            )
+            raise
+
+    def minimise(self) -> Status:
+        """Steps 1 to 4 of the module's docstring, until an outcome."""
+        batch, policy = self.batch, self.policy
+        while True:
+            system = self.linearize()
+            if batch.full:
+                if (status := self.termination.converged(system)) is not None:
+                    return status
+            elif policy.noise_rule:
+                exhausted = self.growth.exhausted(system)
+                if self.growth.accurate(system):
+                    return Status.ACCURACY
+                if exhausted:
+                    self.grow()
+                    continue
+            elif self.termination.converged(system) is not None:
+                self.grow(batch.n)  # erratum 11: the minimiser of a batch is not the answer
+                continue
+
+            step = self.descend(system)
+            if step is None:
+                if batch.full:
+                    return self.termination.stalled(system)
+                self.damping.reset()
+                self.grow(None if policy.noise_rule else batch.n)
+                continue
+
+            verdict = Verdict(True) if batch.full else policy.judge(Step(batch, step.norm, self.rng))
+            if verdict.accept:
+                batch.accept()
+                self.damping.accept(step.ratio)
+                self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
+                self.termination.stepped(step.change, step.predicted, system.cost, step.relative)
+            elif verdict.restores:
+                batch.move(verdict.restore)
+            if verdict.grow_to == 0:
+                self.record("accept", system.cost + step.change)
+            else:
+                cost = system.cost + (step.change if verdict.accept else 0.0)
+                self.grow(verdict.grow_to, "accept, grow" if verdict.accept else "undo, grow", cost)
+
+    def linearize(self) -> System:
+        batch = self.batch
+        self.check_time(batch.size)
+        normal = batch.linearize(self.policy.noise_rule)
+        system = self.system = System(normal, batch.theta, self.space, self.damping.marquardt)
+        if not system.finite or not math.isfinite(normal.cost):
+            raise _not_finite(self.problem, batch)
+        if not len(self.history) and not batch.full:
+            self.first_costs = (float(batch.costs.mean()), float(batch.costs.std()) / math.sqrt(batch.size))
+        return system
+
+    def descend(self, system: System) -> _Trial | None:
+        """Raise the damping until a step lowers the cost of the batch; None if none does."""
+        for tries in range(1, _MOST_TRIALS + 1):
+            step, predicted = system.step(self.damping.value)
+            if not predicted > 0.0:
+                return None
+            if tries > 1:
+                self.check_time(self.batch.size)
+            change = self.batch.trial(self.problem.retract(self.batch.theta, step))
+            ratio = -change / predicted
+            if ratio > _LEAST_RATIO:  # also false for a cost that is not a number
+                return _Trial(
+                    change, predicted, ratio, tries, float(np.linalg.norm(step)), system.relative_size(step)
+                )
+            self.damping.reject()
+            self.growth.failed()
+            self.record("reject", system.cost)
+            if math.isfinite(change) and self.termination.hopeless(predicted, system.cost):
+                return None
+        return None
+
+    def grow(self, size: int | None = None, decision: str = "grow", cost: float | None = None) -> None:
+        """Enlarge the batch, by the noise rule if no size is given."""
+        batch, system = self.batch, self.system
+        if size is None:
+            size = self.growth.next_size(system, system.step(self.damping.value)[1])
+        limit = self.options.max_batch
+        if limit is not None and size > limit:
+            if batch.size >= limit:
+                raise _Stop(Status.BATCH_LIMIT)
+            size = limit
+        batch.grow(min(size, batch.n))
+        self.termination.grown()
+        self.record(decision, system.cost if cost is None else cost)
+
+    def record(self, decision: str, cost: float) -> None:
+        """Write the iteration down, tell the callback, and stop at a limit."""
+        batch, history = self.batch, self.history
+        seconds = time.perf_counter() - self.began
+        history.seconds.append(seconds)
+        history.batch_size.append(batch.size)
+        history.cost.append(cost * batch.n)
+        history.damping.append(self.damping.value)
+        history.decision.append(decision)
+        history.residual_passes.append(batch.residual_rows / batch.n)
+        history.jacobian_passes.append(batch.jacobian_rows / batch.n)
+        if self.options.keep_path:
+            history.path.append(batch.theta)
+        if self.options.callback is not None:
+            # At least one linearisation, one trial and the certificate on all residuals lie ahead.
+            left = 2.0 * batch.seconds(batch.n)
+            state = State(
+                len(history), seconds, batch.size, batch.n, cost * batch.n, self.damping.value, decision,
+                batch.theta, left,
+            )  # fmt: skip
+            try:
+                stop = bool(self.options.callback(state))
+            except StopIteration:
+                stop = True
+            if stop:
+                raise _Stop(Status.STOPPED)
+        if len(history) >= self.options.max_iter:
+            raise _Stop(Status.MAX_ITER)
+
+    def check_time(self, size: int) -> None:
+        """Do not begin a pass that would not end in time."""
+        if self.options.max_time < math.inf:
+            seconds = time.perf_counter() - self.began + self.batch.seconds(size) / 2
+            if seconds > self.options.max_time and hasattr(self, "system"):
+                raise _Stop(Status.TIME)
+
+    def ended_above_start(self, theta: Theta) -> bool:
+        """Whether the cost over all residuals is above the start's, which is only computed if it may be."""
+        mean, error = self.first_costs
+        now = self.system.normal.cost / self.problem.n
+        if now < mean - 6.0 * error:
+            return False
+        self.batch.residual_rows += self.problem.n
+        return now > self.problem.cost(theta) / self.problem.n * (1.0 + 1e-12)
+
+    def result(self, status: Status) -> Result:
+        batch, system, n = self.batch, self.system, self.problem.n
+        x, total = batch.theta, n * (self.history.cost[-1] / n if self.history.cost else system.cost)
+        if system.normal.count == batch.size and batch._normal is system.normal:
+            total = system.cost * n
+        if not batch.full and not status > 0:
+            # On a batch the best point so far may be the start itself.
+            start = float(self.problem.costs(self.theta, 0, batch.size).sum()) / batch.size * n
+            if not total <= start:
+                x, total = self.theta, start
+        gradient = system.projected_gradient() * (n / system.count)
+        message = status.message
+        if system.singular:
+            message += " The Jacobian is rank-deficient: some combination of parameters is not determined."
+        return Result(
+            x=x,
+            cost=total,
+            status=status,
+            message=message,
+            n=n,
+            batch_size=batch.size,
+            grad=system.normal.gradient * (n / system.count),
+            optimality=float(np.abs(gradient).max(initial=0.0)),
+            cosine=math.sqrt(max(system.decrement, 0.0) / system.cost) if system.cost > 0 else 0.0,
+            hessian=system.normal.hessian * (n / system.count),
+            singular=system.singular,
+            history=self.history,
+            nfev=batch.residual_calls + batch.jacobian_calls,
+            njev=batch.jacobian_calls,
+            residual_passes=batch.residual_rows / n,
+            jacobian_passes=batch.jacobian_rows / n,
+            seconds=time.perf_counter() - self.began,
+            active_mask=_active(self.space, x),
+            residuals_per_block=int(getattr(self.problem, "components", 1)),
+            problem=self.problem,
+        )
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A step that lowered the cost of the batch."""
+
+    change: float
+    predicted: float
+    ratio: float
+    tries: int
+    norm: float
+    relative: float
+
+
+def _active(space: Space, x: Theta) -> NDArray[np.int64]:
+    mask = np.zeros(space.dim, dtype=np.int64)
+    if space.lower is not None:
+        mask[x <= space.lower] = -1
+    if space.upper is not None:
+        mask[x >= space.upper] = 1
+    return mask
+
+
+def _not_finite(problem: Problem, batch: Batch) -> ValueError:
+    """An error that names the first row, in the user's order, whose cost is not a number."""
+    locate = getattr(problem, "first_bad_row", None)
+    row = None if locate is None else locate(batch.theta)
+    where = "" if row is None else f" at row {row} of the data"
+    return ValueError(
+        f"residuals or Jacobian are not finite{where} for theta = {batch.theta!r}: check fun, jac and the data, "
+        "move the start or add bounds"
+    )

@@ -1,0 +1,202 @@
+r"""The quadratic model of a batch's mean cost, and the steps that it proposes.
+
+With g and H the means over the batch, the model of the change of the mean cost is ``g^T s + s^T H s / 2``.
+A step solves ``(H + lambda D) s = -g``. Everything is done in parameters scaled to a unit diagonal of H, where
+Marquardt's ``D = diag(H)`` is the identity and rank does not depend on units.
+
+Bounds and fixed parameters act here: a fixed parameter, or one that sits on its bound with the gradient pushing
+outwards, is taken out; a step that crosses a bound is cut there and the rest is solved again with that
+parameter held (a primal active-set sweep of at most d rounds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from .normal import Normal
+
+Array = NDArray[np.float64]
+_EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True)
+class Space:
+    """Limits and units of the parameters (tangent coordinates on a manifold)."""
+
+    dim: int
+    lower: Array | None = None
+    """(d,) lower bounds, or None when there are none at all."""
+    upper: Array | None = None
+    fixed: NDArray[np.bool_] | None = None
+    """(d,) parameters that may not move."""
+    x_scale: Array | None = None
+    """(d,) typical sizes for the damping; None: from the diagonal of H."""
+
+    def free(self, theta: Array, gradient: Array) -> NDArray[np.intp] | None:
+        """Indices of the parameters that may move, or None for all."""
+        if self.fixed is None and self.lower is None and self.upper is None:
+            return None
+        held = np.zeros(self.dim, dtype=bool) if self.fixed is None else self.fixed.copy()
+        if self.lower is not None:
+            held |= (theta <= self.lower) & (gradient > 0.0)
+        if self.upper is not None:
+            held |= (theta >= self.upper) & (gradient < 0.0)
+        return np.flatnonzero(~held)
+
+
+class System:
+    """Mean normal equations at a point, ready to propose steps."""
+
+    __slots__ = (
+        "_diagonal", "_free", "_gauss_newton", "_gradient", "_matrix", "_scale", "_space", "_theta",
+        "cost", "count", "decrement", "finite", "gradient", "normal", "singular",
+    )  # fmt: skip
+
+    def __init__(self, normal: Normal, theta: Array, space: Space, marquardt: bool) -> None:
+        self.normal = normal
+        self.count = normal.count
+        self.cost = normal.cost / normal.count
+        self.gradient = normal.gradient / normal.count
+        self._space, self._theta = space, theta
+        self._free = space.free(theta, self.gradient)
+        gradient, matrix = self.gradient, normal.hessian
+        if self._free is not None:
+            gradient, matrix = gradient[self._free], matrix[np.ix_(self._free, self._free)]
+        diagonal = matrix.diagonal()
+        self.finite = bool(np.isfinite(diagonal).all() and np.isfinite(gradient).all())
+        self.decrement = np.inf
+        self.singular = False
+        if not self.finite:
+            return
+        largest = float(diagonal.max(initial=0.0))
+        # A parameter without any influence keeps a positive scale, so that damping holds it still.
+        scale = np.sqrt(normal.count / np.maximum(diagonal, max(1e-28 * largest, 1e-300)))
+        self._scale = scale
+        self._matrix = matrix * scale[:, None] * (scale / normal.count)
+        self._gradient = scale * gradient
+        if marquardt and space.x_scale is None:
+            self._diagonal = np.ones(len(scale))
+        else:
+            units = np.ones(space.dim) if space.x_scale is None else space.x_scale
+            units = units if self._free is None else units[self._free]
+            self._diagonal = (scale / units) ** 2
+            if space.x_scale is not None and len(scale):
+                self._diagonal /= self._diagonal.min()  # lambda stays relative to H
+        self._gauss_newton, self.singular = self._solve(self._matrix, self._gradient)
+        self.decrement = 0.5 * float(self._gradient @ self._gauss_newton)
+
+    def step(self, damping: float) -> tuple[Array, float]:
+        """The damped step (d,) and the decrease of the mean cost that the model predicts for it."""
+        matrix = self._matrix.copy(order="F")
+        d = len(matrix)
+        matrix.flat[:: d + 1] += damping * self._diagonal
+        x, _ = self._solve(matrix, self._gradient)
+        predicted = 0.5 * float(self._gradient @ x + damping * (x @ (self._diagonal * x)))
+        step = self._expand(-self._scale * x)
+        if self._space.lower is None and self._space.upper is None:
+            return step, predicted
+        return self._bounded(step, damping, predicted)
+
+    def relative_step(self) -> float:
+        """Length of the Gauss-Newton step relative to the point, both in the scaled parameters."""
+        return self._relative(self._gauss_newton)
+
+    def relative_size(self, step: Array) -> float:
+        """Length of a step relative to the point, both in the scaled parameters."""
+        return self._relative((step if self._free is None else step[self._free]) / self._scale)
+
+    def noise(self) -> tuple[Array, Array]:
+        """Eigen-structure of the noise of the mean gradient: traces of W and W W, W = H^-1 Sigma, for one block.
+
+        Divide the first by the batch size (and apply the finite-population factor) to get twice the expected
+        excess ``nu``; see `problm.growth`.
+        """
+        outer = self.normal.outer
+        assert outer is not None
+        gradient = self.gradient
+        sigma = outer / self.count - gradient[:, None] * gradient
+        if self._free is not None:
+            sigma = sigma[np.ix_(self._free, self._free)]
+        sigma = sigma * self._scale[:, None] * self._scale
+        w, _ = self._solve(self._matrix, sigma)
+        return np.trace(w), np.sum(w * w.T)
+
+    def projected_gradient(self) -> Array:
+        """Gradient of the total cost (d,), zero where a bound or a fixed parameter holds it."""
+        full = np.zeros(self._space.dim)
+        index = slice(None) if self._free is None else self._free
+        full[index] = self.normal.gradient[index]
+        return full
+
+    def _relative(self, scaled_step: Array) -> float:
+        if not len(self._scale):
+            return 0.0
+        theta = self._theta
+        if isinstance(theta, np.ndarray) and theta.shape == (self._space.dim,):
+            point = (theta if self._free is None else theta[self._free]) / self._scale
+        else:  # a manifold: rotations and directions have size one
+            point = 1.0 / self._scale
+        size = float(np.linalg.norm(point))
+        return float(np.linalg.norm(scaled_step)) / size if size > 0 else np.inf
+
+    def _expand(self, step: Array) -> Array:
+        if self._free is None:
+            return step
+        full = np.zeros(self._space.dim)
+        full[self._free] = step
+        return full
+
+    def _bounded(self, step: Array, damping: float, predicted: float) -> tuple[Array, float]:
+        """Cut the step at the bounds; parameters cut there stay, the others are solved again."""
+        space, theta, free = self._space, self._theta, self._free
+        least = np.full(space.dim, -np.inf) if space.lower is None else space.lower - theta
+        most = np.full(space.dim, np.inf) if space.upper is None else space.upper - theta
+        if np.all((step >= least) & (step <= most)):
+            return step, predicted
+        held = np.ones(space.dim, dtype=bool)
+        held[slice(None) if free is None else free] = False
+        result = np.zeros(space.dim)
+        index = np.arange(space.dim) if free is None else free
+        scale = np.ones(space.dim)
+        scale[index] = self._scale
+        matrix = np.zeros((space.dim, space.dim))
+        matrix[np.ix_(index, index)] = self._matrix
+        matrix[index, index] += damping * self._diagonal
+        gradient = np.zeros(space.dim)
+        gradient[index] = self._gradient
+        for _ in range(space.dim):
+            cut = ~held & ((step < least) | (step > most))
+            if not cut.any():
+                break
+            result[cut] = np.clip(step, least, most)[cut]
+            held |= cut
+            moving = np.flatnonzero(~held)
+            step = result.copy()
+            if len(moving):
+                rhs = -(gradient[moving] + matrix[np.ix_(moving, index)] @ (result[index] / scale[index]))
+                x, _ = self._solve(matrix[np.ix_(moving, moving)], rhs)
+                step[moving] = scale[moving] * x
+        step = np.clip(step, least, most)
+        y = (step[index]) / self._scale
+        return step, -float(self._gradient @ y + 0.5 * y @ self._matrix @ y)
+
+    @staticmethod
+    def _solve(matrix: Array, right: Array) -> tuple[Array, bool]:
+        """Solve with a matrix of (nearly) unit diagonal; minimum norm where it is singular."""
+        if not len(matrix):
+            return np.zeros_like(right), False
+        factor, info = dpotrf(matrix, lower=1, clean=0)
+        # A pivot below 1e-7 = sqrt(eps) / 0.1 is no longer told from rounding noise.
+        if info == 0 and factor.diagonal().min() > 1e-7:
+            x, _ = dpotrs(factor, right, lower=1)
+            return x, False
+        values, vectors = np.linalg.eigh(matrix)
+        keep = values > values[-1] * len(values) * _EPS
+        basis = vectors[:, keep]
+        inner = basis.T @ right
+        inner = inner / (values[keep] if inner.ndim == 1 else values[keep][:, None])
+        return basis @ inner, not bool(keep.all())

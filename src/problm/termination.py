@@ -1,0 +1,66 @@
+"""When all residuals agree that the point is a minimum.
+
+Convergence is declared on all residuals only, from a linearisation *at the returned point*, so that the result
+carries a certificate. Tests, on the mean quadratic model (`problm.system.System`):
+
+gradient
+    the cosine between the residual vector and the tangent space, ``sqrt(decrement / cost)``, is below gtol;
+cost
+    the last step changed the cost by less than ftol, relatively, as predicted, *and* the Gauss-Newton step from
+    here would too;
+step
+    the last step was below xtol relative to the point, *and* the Gauss-Newton step from here is too.
+
+The second half of the last two keeps heavily damped steps in a flat valley from passing for convergence.
+On a smaller batch the same tests only say that this batch is exhausted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .result import Status
+from .system import System
+
+
+@dataclass(slots=True)
+class Termination:
+    ftol: float
+    xtol: float
+    gtol: float
+    _small_change: bool = False
+    _small_step: bool = False
+
+    @classmethod
+    def of(cls, ftol: float, xtol: float, gtol: float | None, n: int) -> Termination:
+        return cls(ftol, xtol, (1e-8 if n <= 100_000 else 1e-5) if gtol is None else gtol)
+
+    def stepped(self, change: float, predicted: float, cost: float, relative_step: float) -> None:
+        """A step was taken: change of the mean cost, predicted decrease, mean cost before it."""
+        self._small_change = abs(change) <= self.ftol * cost and predicted <= self.ftol * cost
+        self._small_step = relative_step <= self.xtol
+
+    def grown(self) -> None:
+        self._small_change = self._small_step = False
+
+    def converged(self, system: System) -> Status | None:
+        """The status to stop with at this point, or None to go on."""
+        if system.decrement <= self.gtol**2 * system.cost:
+            return Status.GRADIENT
+        if self._small_change and system.decrement <= self.ftol * system.cost:
+            return Status.COST
+        if self._small_step and system.relative_step() <= self.xtol:
+            return Status.STEP
+        return None
+
+    def stalled(self, system: System) -> Status:
+        """The status when no step goes down: rounding at a minimum, or a failure."""
+        if system.decrement <= self.ftol * system.cost:
+            return Status.COST
+        if system.relative_step() <= self.xtol:
+            return Status.STEP
+        return Status.STALLED
+
+    def hopeless(self, predicted: float, cost: float) -> bool:
+        """Whether a rejected step is too small for another try to matter."""
+        return predicted <= 1e-3 * self.ftol * cost
