@@ -116,6 +116,8 @@ def describe(columns: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     """Address, stride and type of each scalar column, shape (columns, 3); an (N, k) array counts as k columns."""
     rows = []
     for column in columns:
+        if column.ndim > 2:
+            raise ValueError(f"data: a column must have 1 or 2 dimensions, got the shape {column.shape}")
         code = _CODES[column.dtype.str[1:]]
         width = 1 if column.ndim == 1 else column.shape[1]
         step = 0 if column.ndim == 1 else column.strides[1]

@@ -118,7 +118,11 @@ class SampledColumns:
 
     def __init__(self, columns: Sequence[NDArray[np.generic]], rng: np.random.Generator | int | None = 0) -> None:
         self.columns = tuple(columns)
-        self.n = len(self.columns[0])
+        lengths = [len(c) for c in self.columns]
+        # Compiled kernels read columns through their addresses: a short one would be read past its end.
+        if len(set(lengths)) != 1:
+            raise ValueError(f"data: columns must have one length, got {lengths or 'no columns'}")
+        self.n = lengths[0]
         self.order = RandomOrder(self.n, rng)
         self._kept = 0
         self._buffers: list[NDArray[np.generic]] = [c[:0].copy() for c in self.columns]
