@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -501,7 +502,7 @@ def _in_threads(chunk: Callable[[int, int], Array], n: int, threads: int) -> lis
     def run(first: int, last: int) -> list[Array]:
         return [chunk(k * CHUNK, min((k + 1) * CHUNK, n)) for k in range(first, last)]
 
-    jobs = [_pool(os.getpid()).submit(run, a, b) for a, b in zip(cuts[1:-1], cuts[2:], strict=True)]
+    jobs = [_pool(os.getpid()).submit(run, a, b) for a, b in pairwise(cuts[1:])]
     parts = run(cuts[0], cuts[1])
     for job in jobs:
         parts += job.result()

@@ -46,7 +46,7 @@ def draw_sorted(rng: np.random.Generator, n: int, m: int, taken: Sequence[Index]
         return rest
     # Draws in a row, duplicates and taken rows thrown away, are a sample without replacement: which values
     # come first does not depend on their size, so cutting the surplus must not depend on it either.
-    found = np.empty(0, dtype=np.int64)
+    found: Index = np.empty(0, dtype=np.int64)
     while len(found) < m:
         missing = m - len(found)
         fresh = _distinct(rng.integers(0, n, missing + missing // 4 + 16))
@@ -64,7 +64,8 @@ def draw_sorted(rng: np.random.Generator, n: int, m: int, taken: Sequence[Index]
 def _distinct(values: Index) -> Index:
     # A vectorised sort takes 11 ns a value; np.unique hashes since NumPy 2.3 and takes 95 to 670.
     values.sort()
-    return values[np.append(True, values[1:] != values[:-1])]
+    kept: Index = values[np.append(True, values[1:] != values[:-1])]
+    return kept
 
 
 def _contains(ascending: Index, values: Index) -> NDArray[np.bool_]:
@@ -72,7 +73,8 @@ def _contains(ascending: Index, values: Index) -> NDArray[np.bool_]:
         return np.zeros(len(values), dtype=bool)
     at = np.searchsorted(ascending, values)
     at[at == len(ascending)] = 0
-    return ascending[at] == values
+    same: NDArray[np.bool_] = ascending[at] == values
+    return same
 
 
 class RandomOrder:
