@@ -205,7 +205,7 @@ class Paper:
         if self.groups is not None:
             return self._judge_groups(step, changes)
         b = upper_bound(self.upper, step, changes)
-        return test_sum(changes, b, self.delta, self.alpha, step.batch.n)
+        return sum_test(changes, b, self.delta, self.alpha, step.batch.n)
 
     def _judge_groups(self, step: Step, changes: Array) -> Verdict:
         assert self.groups is not None
@@ -270,7 +270,7 @@ class RelaxedPaper:
             self._start = self._certified = batch.theta
         changes = batch.trial_costs() - self._reference
         b = upper_bound(self.upper, step, changes)
-        verdict = test_sum(changes, b, self.delta, self.alpha, batch.n, printed=self.printed)
+        verdict = sum_test(changes, b, self.delta, self.alpha, batch.n, printed=self.printed)
         if verdict.accept:
             self._certified = batch._trial[0]
             return verdict
@@ -281,7 +281,7 @@ class RelaxedPaper:
         return Verdict(False, verdict.grow_to, self._start if self.restore == "t0" else self._certified)
 
 
-def test_sum(changes: Array, b: float, delta: float, alpha: float, n: int, *, printed: bool = False) -> Verdict:
+def sum_test(changes: Array, b: float, delta: float, alpha: float, n: int, *, printed: bool = False) -> Verdict:
     """Eq. 13 (and 18) for the best a; when it fails, the size of Eq. 16."""
     k = len(changes)
     a, total = best_lower_bound(changes, b)
@@ -294,9 +294,6 @@ def test_sum(changes: Array, b: float, delta: float, alpha: float, n: int, *, pr
     # Eq. 15: K+ = K^2 (b-a)^2 ln(1/delta) / (2 S^2 (1-alpha)^2) = K (needed / S)^2.
     grown = k * (needed / total) ** 2 if total < 0.0 else math.inf
     return Verdict(False, _enlarged(grown, k, n))
-
-
-test_sum.__test__ = False  # type: ignore[attr-defined]  # a statistical test, not one of pytest's
 
 
 def upper_bound(upper: Literal["auto", "sample"] | float, step: Step, changes: Array) -> float:

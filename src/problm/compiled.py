@@ -82,9 +82,24 @@ class CompiledProblem:
     def boundary(self, position: int) -> int:
         return self.data.order.boundary(position)
 
-    def row(self, position: int) -> int:
-        """The user's row at a position of the random order."""
-        return int(np.concatenate(self.data.order.segments)[position])
+    @property
+    def components(self) -> int:
+        """Residuals in a block."""
+        return self.kernel.components
+
+    def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
+        """The user's row numbers at the positions [lo, hi)."""
+        return self.data.order.indices(lo, hi)
+
+    def first_bad_row(self, theta: Theta) -> int | None:
+        """The first row, in the user's order, whose cost is not finite."""
+        step = 1 << 20
+        for lo in range(0, self.n, step):
+            columns = describe([c[lo : lo + step] for c in self.data.columns])
+            bad = ~np.isfinite(self.kernel.costs(self._point(theta), columns, min(step, self.n - lo)))
+            if bad.any():
+                return lo + int(np.argmax(bad))
+        return None
 
     def release(self) -> None:
         """Called when only everything will be read from now on: the gathered rows are given back."""

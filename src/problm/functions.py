@@ -159,9 +159,7 @@ class FunctionProblem:
             result[:, :, a] = self._difference(theta, rows, residuals, a, h)
         return result
 
-    def _difference(
-        self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, a: int, h: float
-    ) -> Array:
+    def _difference(self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, a: int, h: float) -> Array:
         if self.jac == "cs":
             moved = theta.astype(np.complex128)
             moved[a] += 1j * h

@@ -51,13 +51,13 @@ class Growth:
         k = system.count
         trace, trace2 = system.noise()
         c = (1.0 - k / self.n) / k
-        nu = 0.5 * c * float(trace)
+        nu = 0.5 * c * trace
         if self._last_decrement:
             self._q2 = system.decrement / self._last_decrement
         if self.accuracy is not None:
             if nu > 0.0 and trace2 > 0.0:
-                shape = 0.5 * float(trace) ** 2 / float(trace2)
-                self._quantile = 0.5 * c * float(trace2 / trace) * 2.0 * float(gammaincinv(shape, self.confidence))
+                shape = 0.5 * trace**2 / trace2
+                self._quantile = 0.5 * c * trace2 / trace * 2.0 * float(gammaincinv(shape, self.confidence))
             else:
                 self._quantile = 0.0
             if self._quantile <= 0.75 * self.accuracy * system.cost:

@@ -52,6 +52,9 @@ class Options:
     probability ``confidence``; the status says so. None: go on to all residuals."""
     confidence: float = 0.9
     """Of the accuracy mode's certificate."""
+    nan_policy: str = "reject"
+    """A trial step whose cost is not a number is rejected like one that raises the cost (``"reject"``), or is an
+    error that names the row (``"raise"``). At the start and in the data it is always an error."""
     rng: np.random.Generator | int | None = 0
     """Seed or Generator of what is random in the policies (SPEC 7)."""
     callback: Callable[[State], object] | None = None
@@ -76,6 +79,8 @@ class Options:
             raise ValueError(f"accuracy must lie between 0 and 1 (relative to the cost), got {self.accuracy!r}")
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must lie between 0 and 1, got {self.confidence!r}")
+        if self.nan_policy not in ("reject", "raise"):
+            raise ValueError(f"nan_policy must be 'reject' or 'raise', got {self.nan_policy!r}")
         if self.callback is not None and not callable(self.callback):
             raise TypeError(f"callback must be callable, got {type(self.callback).__name__}")
 

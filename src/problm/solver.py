@@ -94,7 +94,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.batch = Batch(self.problem, self.theta, self.first)
         self.history = History() if self.before is None else self.before.history
-        self.began = time.perf_counter() if self.before is None else self.before.began
+        self.began: float = time.perf_counter() if self.before is None else self.before.began
         self.damping: Damping = as_damping(self.options.damping or self.policy.damping)
         o, n = self.options, self.problem.n
         self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
@@ -113,9 +113,7 @@ class _Run:
         except KeyboardInterrupt:
             return Status.INTERRUPTED
         except Exception as error:
-            error.add_note(
-                f"problm: raised after {len(self.history)} iterations; best point: {self.batch.theta!r}"
-            )
+            error.add_note(f"problm: raised after {len(self.history)} iterations; best point: {self.batch.theta!r}")
             raise
 
     def minimise(self) -> Status:
@@ -165,7 +163,7 @@ class _Run:
         normal = batch.linearize(self.policy.noise_rule)
         system = self.system = System(normal, batch.theta, self.space, self.damping.marquardt)
         if not system.finite or not math.isfinite(normal.cost):
-            raise _not_finite(self.problem, batch)
+            raise _not_finite(self.problem, batch.theta)
         if not len(self.history) and not batch.full:
             self.first_costs = (float(batch.costs.mean()), float(batch.costs.std()) / math.sqrt(batch.size))
         return system
@@ -178,12 +176,13 @@ class _Run:
                 return None
             if tries > 1:
                 self.check_time(self.batch.size)
-            change = self.batch.trial(self.problem.retract(self.batch.theta, step))
+            trial = self.problem.retract(self.batch.theta, step)
+            change = self.batch.trial(trial)
+            if math.isnan(change) and self.options.nan_policy == "raise":
+                raise _not_finite(self.problem, trial)
             ratio = -change / predicted
             if ratio > _LEAST_RATIO:  # also false for a cost that is not a number
-                return _Trial(
-                    change, predicted, ratio, tries, float(np.linalg.norm(step)), system.relative_size(step)
-                )
+                return _Trial(change, predicted, ratio, tries, float(np.linalg.norm(step)), system.relative_size(step))
             self.damping.reject()
             self.growth.failed()
             self.record("reject", system.cost)
@@ -309,12 +308,12 @@ def _active(space: Space, x: Theta) -> NDArray[np.int64]:
     return mask
 
 
-def _not_finite(problem: Problem, batch: Batch) -> ValueError:
+def _not_finite(problem: Problem, theta: Theta) -> ValueError:
     """An error that names the first row, in the user's order, whose cost is not a number."""
     locate = getattr(problem, "first_bad_row", None)
-    row = None if locate is None else locate(batch.theta)
+    row = None if locate is None else locate(theta)
     where = "" if row is None else f" at row {row} of the data"
     return ValueError(
-        f"residuals or Jacobian are not finite{where} for theta = {batch.theta!r}: check fun, jac and the data, "
+        f"residuals or Jacobian are not finite{where} for theta = {theta!r}: check fun, jac and the data, "
         "move the start or add bounds"
     )

@@ -109,11 +109,10 @@ class System:
         """Length of a step relative to the point, both in the scaled parameters."""
         return self._relative((step if self._free is None else step[self._free]) / self._scale)
 
-    def noise(self) -> tuple[Array, Array]:
-        """Eigen-structure of the noise of the mean gradient: traces of W and W W, W = H^-1 Sigma, for one block.
+    def noise(self) -> tuple[float, float]:
+        """Traces of W and W W with W = H^-1 Sigma, Sigma the covariance of the blocks' gradients.
 
-        Divide the first by the batch size (and apply the finite-population factor) to get twice the expected
-        excess ``nu``; see `problm.growth`.
+        They are those of one block; `problm.growth` makes the noise of a batch of them.
         """
         outer = self.normal.outer
         assert outer is not None
@@ -123,7 +122,7 @@ class System:
             sigma = sigma[np.ix_(self._free, self._free)]
         sigma = sigma * self._scale[:, None] * self._scale
         w, _ = self._solve(self._matrix, sigma)
-        return np.trace(w), np.sum(w * w.T)
+        return float(np.trace(w)), float(np.sum(w * w.T))
 
     def projected_gradient(self) -> Array:
         """Gradient of the total cost (d,), zero where a bound or a fixed parameter holds it."""

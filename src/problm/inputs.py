@@ -1,0 +1,167 @@
+"""Checking what the user gives, before any work: clear errors that name the argument and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+CHECK_UP_TO = 100_000
+"""Rows up to which all data is checked for NaN at once. Beyond, rows are checked as they are read: looking at
+10^7 rows takes longer than fitting them. The error is the same, and names the row."""
+
+
+def parameters(name: str, value: Any) -> Array:
+    """A start (d,) of finite numbers."""
+    try:
+        array = np.array(value, dtype=np.float64, ndmin=1)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a list of real numbers, got {value!r}") from error
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
+    if array.size == 0:
+        raise ValueError(f"{name} is empty: give at least one parameter")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if len(bad):
+        raise ValueError(f"{name}[{bad[0]}] is {array[bad[0]]}: every parameter must start at a finite number")
+    return array
+
+
+def column(name: str, value: Any) -> NDArray[Any]:
+    """An array of numbers with rows along the first axis; lists, pandas, polars and PyArrow columns too."""
+    if hasattr(value, "to_numpy") and not isinstance(value, np.ndarray):
+        value = (
+            value.to_numpy(zero_copy_only=False) if type(value).__module__.startswith("pyarrow") else value.to_numpy()
+        )
+    array = np.asarray(value)
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} holds values that are not numbers (dtype object)") from error
+    if array.dtype.kind == "b":
+        array = array.astype(np.float64)
+    if array.dtype.kind not in "fiuc":
+        raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
+    if array.ndim == 0:
+        raise ValueError(f"{name} must be an array with one row a residual, got the single value {value!r}")
+    return array
+
+
+def columns(data: Any) -> tuple[NDArray[Any], ...]:
+    """The arrays of ``data`` (a tuple, a mapping or one array), all with the same number of rows."""
+    if isinstance(data, Mapping):
+        named = [(f"data[{key!r}]", value) for key, value in data.items()]
+    elif isinstance(data, (tuple, list)) and not _is_numbers(data):
+        named = [(f"data[{i}]", value) for i, value in enumerate(data)]
+    else:
+        named = [("data", data)]
+    if not named:
+        raise ValueError("data is empty: give at least one array with a row for each residual")
+    arrays = [column(name, value) for name, value in named]
+    lengths = {name: len(array) for (name, _), array in zip(named, arrays, strict=True)}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise ValueError(f"data: all arrays must have the same number of rows, but {told}")
+    if len(arrays[0]) == 0:
+        raise ValueError("data has no rows: there is nothing to fit")
+    return tuple(arrays)
+
+
+def _is_numbers(values: Sequence[Any]) -> bool:
+    return len(values) > 0 and all(np.isscalar(v) for v in values)
+
+
+def finite(named: Sequence[tuple[str, NDArray[Any]]]) -> None:
+    """Raise at the first NaN or infinity of arrays with rows along the first axis, naming array and row."""
+    for name, array in named:
+        if array.dtype.kind in "fc" and not np.isfinite(array.sum()):
+            good = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+            if not good.all():
+                row = int(np.argmin(good))
+                raise ValueError(
+                    f"{name} is not finite at row {row} (value {array[row]}): remove such rows, "
+                    "or pass nan_policy='omit' to leave them out"
+                )
+
+
+def omit_nan(arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """The rows in which no array has a NaN."""
+    good = np.ones(len(arrays[0]), dtype=bool)
+    for array in arrays:
+        if array.dtype.kind in "fc":
+            good &= ~np.isnan(array.reshape(len(array), -1)).any(axis=1)
+    if good.all():
+        return tuple(arrays)
+    if not good.any():
+        raise ValueError("data: every row has a NaN, so nan_policy='omit' leaves nothing to fit")
+    return tuple(a[good] for a in arrays)
+
+
+def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | None:
+    """Lower and upper bounds (d,) from SciPy's forms, None when all are infinite; the start must lie between."""
+    if bounds is None:
+        return None
+    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
+        bounds = (bounds.lb, bounds.ub)
+    try:
+        lower, upper = bounds
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"bounds must be a pair (lower, upper), got {bounds!r}") from error
+    d = len(x0)
+    try:
+        lower = np.broadcast_to(np.asarray(lower, dtype=np.float64), (d,)).copy()
+        upper = np.broadcast_to(np.asarray(upper, dtype=np.float64), (d,)).copy()
+    except ValueError as error:
+        raise ValueError(f"bounds: lower and upper must be numbers or have {d} entries, as {name} has") from error
+    if np.isnan(lower).any() or np.isnan(upper).any():
+        raise ValueError("bounds must not be NaN; use -inf and inf for none")
+    crossed = np.flatnonzero(lower > upper)
+    if len(crossed):
+        i = crossed[0]
+        raise ValueError(f"bounds: lower {lower[i]} is above upper {upper[i]} for parameter {i}")
+    outside = np.flatnonzero((x0 < lower) | (x0 > upper))
+    if len(outside):
+        i = outside[0]
+        raise ValueError(f"{name}[{i}] = {x0[i]} is outside its bounds [{lower[i]}, {upper[i]}]: move the start inside")
+    if np.isneginf(lower).all() and np.isposinf(upper).all():
+        return None
+    return lower, upper
+
+
+def fixed_mask(fixed: Any, d: int) -> NDArray[np.bool_] | None:
+    """Boolean mask (d,) from a mask or a list of indices; None when nothing is fixed."""
+    if fixed is None:
+        return None
+    array = np.asarray(fixed)
+    if array.size == 0:
+        return None
+    if array.dtype.kind == "b":
+        if array.shape != (d,):
+            raise ValueError(f"fixed: the mask has shape {array.shape}, expected ({d},)")
+        mask = array.copy()
+    else:
+        if array.dtype.kind not in "iu" or array.min() < -d or array.max() >= d:
+            raise ValueError(f"fixed must be a mask or indices of parameters from 0 to {d - 1}, got {fixed!r}")
+        mask = np.zeros(d, dtype=bool)
+        mask[array] = True
+    if mask.all():
+        raise ValueError("fixed: all parameters are fixed, so there is nothing to solve for")
+    return mask if mask.any() else None
+
+
+def scales(x_scale: Any, d: int) -> Array | None:
+    """Typical sizes (d,) of the parameters, None for those of the Jacobian."""
+    if x_scale is None or (isinstance(x_scale, str) and x_scale == "jac"):
+        return None
+    try:
+        array = np.broadcast_to(np.asarray(x_scale, dtype=np.float64), (d,)).copy()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"x_scale must be 'jac', a number or {d} numbers, got {x_scale!r}") from error
+    if not (np.isfinite(array).all() and (array > 0).all()):
+        raise ValueError(f"x_scale must be positive and finite, got {x_scale!r}")
+    return array

@@ -1,0 +1,68 @@
+"""Pictures of a result (extra ``plot``: Matplotlib)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..result import Result
+
+
+def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
+    """A Matplotlib figure that belongs to no window, and its axes."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need Matplotlib: pip install 'problm[plot]'") from error
+    figure = Figure(layout="constrained", **options)
+    return figure, figure.subplots(rows, columns)
+
+
+def plot_result(result: Result) -> Any:
+    """Cost, batch size, residual histogram and correlations; returns a Matplotlib figure."""
+    figure, axes = new_figure(2, 2, figsize=(9, 6.5))
+    history = result.history
+    seconds = 1e3 * np.asarray(history.seconds)
+    ax = axes[0, 0]
+    ax.plot(seconds, history.cost, ".-")
+    ax.set(xlabel="time [ms]", ylabel="cost (estimated from the batch)", title=result.status.name.lower())
+    if len(history) and min(history.cost) > 0:
+        ax.set_yscale("log")
+    ax = axes[0, 1]
+    ax.step(seconds, history.batch_size, where="post", color="C1")
+    ax.axhline(result.n, color="0.7", lw=1)
+    ax.set(xlabel="time [ms]", ylabel="residual blocks in the batch", yscale="log", title="batch size")
+    residual_histogram(axes[1, 0], result)
+    correlation_picture(axes[1, 1], result)
+    return figure
+
+
+def residual_histogram(ax: Any, result: Result, most: int = 200_000) -> None:
+    """Histogram of the residuals of (at most) a large sample of the rows."""
+    problem = result.problem
+    if problem is None or not hasattr(problem, "residuals"):
+        ax.set_axis_off()
+        return
+    values = np.asarray(result.fun).ravel()
+    if len(values) > most:
+        values = values[:: -(-len(values) // most)]
+    low, high = np.quantile(values, [0.001, 0.999])
+    ax.hist(values, bins=80, range=(low, high) if high > low else None, color="C2")
+    ax.set(xlabel="residual", ylabel="count", title="residuals (99.8 %)")
+
+
+def correlation_picture(ax: Any, result: Result) -> None:
+    """Correlation matrix of the parameters."""
+    covariance = result.covariance
+    error = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation = covariance / np.outer(error, error)
+    image = ax.imshow(correlation, vmin=-1, vmax=1, cmap="RdBu_r")
+    names = result.names or [f"x{i}" for i in range(len(error))]
+    if len(names) <= 12:
+        ax.set_xticks(range(len(names)), names, rotation=45)
+        ax.set_yticks(range(len(names)), names)
+    ax.set_title("correlation of parameters")
+    ax.figure.colorbar(image, ax=ax, shrink=0.8)

@@ -1,0 +1,54 @@
+"""A result as a page of text, in lmfit's spirit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..result import Result
+
+_MOST_PARAMETERS = 30
+
+
+def report(result: Result) -> str:
+    """Outcome, fit statistics, parameters with standard errors, strong correlations, and the work done."""
+    lines = [
+        f"ProBLM: {result.message}",
+        f"  residual blocks   {result.n:,}"
+        + ("" if result.certified else f" (ended on a batch of {result.batch_size:,})"),
+        f"  parameters        {len(result.grad)}",
+        f"  cost              {result.cost:.10g}" + ("" if result.certified else " (estimated from the batch)"),
+        f"  reduced chi2      {2 * result.cost / result.degrees_of_freedom:.6g}",
+        f"  gradient          {result.optimality:.3g} (cosine {result.cosine:.2g}"
+        + (", over all residuals)" if result.certified else ", over the batch)"),
+        f"  iterations        {result.nit}, {result.seconds:.3g} s",
+        f"  work              {result.residual_passes:.3g} residual and {result.jacobian_passes:.3g} Jacobian passes",
+    ]
+    if isinstance(result.x, np.ndarray) and result.x.shape == (len(result.grad),):
+        lines += ["", *_parameters(result)]
+    return "\n".join(lines)
+
+
+def _parameters(result: Result) -> list[str]:
+    covariance = result.covariance
+    error = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+    d = len(error)
+    names = result.names or tuple(f"x{i}" for i in range(d))
+    width = max(len(n) for n in names)
+    lines = []
+    for i in range(min(d, _MOST_PARAMETERS)):
+        share = f" ({100 * error[i] / abs(result.x[i]):.2g} %)" if result.x[i] and np.isfinite(error[i]) else ""
+        held = {-1: "  at its lower bound", 1: "  at its upper bound"}.get(int(result.active_mask[i]), "")
+        lines.append(f"  {names[i]:<{width}}  {result.x[i]: .10g} +/- {error[i]:.3g}{share}{held}")
+    if d > _MOST_PARAMETERS:
+        lines.append(f"  ... and {d - _MOST_PARAMETERS} more")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation = covariance / np.outer(error, error)
+    pairs = [(correlation[i, j], i, j) for i in range(d) for j in range(i)]
+    strong = sorted((p for p in pairs if abs(p[0]) > 0.5), key=lambda p: -abs(p[0]))[:8]
+    if strong:
+        lines += ["", "  correlations above 0.5"]
+        lines += [f"    {names[j]}, {names[i]}  {c:+.3f}" for c, i, j in strong]
+    return lines

@@ -1,0 +1,229 @@
+"""SciPy's front door: `least_squares`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import inputs
+from .functions import JACOBIANS, FunctionProblem
+from .losses import as_loss
+from .options import suggest
+from .problem import Problem
+from .result import Result
+from .solver import solve
+from .system import Space
+
+Array = NDArray[np.float64]
+_METHODS = ("problm", "lm")
+
+
+def least_squares(
+    fun: Any,
+    x0: Any,
+    *,
+    data: Any = None,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    jac: str | Callable[..., Any] = "2-point",
+    bounds: Any = (-np.inf, np.inf),
+    fixed: Any = None,
+    x_scale: Any = None,
+    loss: Any = "linear",
+    f_scale: float = 1.0,
+    method: str = "problm",
+    acceptance: Any = None,
+    manifold: Any = None,
+    nan_policy: str = "reject",
+    rng: np.random.Generator | int | None = 0,
+    threads: int | None = None,
+    callback: Callable[..., Any] | None = None,
+    progress: bool | Callable[..., Any] = False,
+    **options: Any,
+) -> Result:
+    """Minimise ``0.5 * sum(rho(||r_i||**2))`` over very many residual blocks ``r_i`` and few parameters.
+
+    Parameters
+    ----------
+    fun : callable or model
+        ``fun(theta, *rows) -> (k,)`` or ``(k, p)`` residuals of the k rows of ``data`` that it is given; or a
+        `problm.formula` or `problm.model`, which runs compiled. Without ``data``: ``fun(theta, *args)`` returns all
+        residuals, as for SciPy, and every step uses all of them.
+    x0 : (d,) array_like
+        The start.
+    data : array, tuple of arrays or mapping of arrays
+        Arrays with N rows along the first axis: NumPy, lists, float32, pandas, polars or PyArrow columns. The solver
+        passes slices of them to ``fun`` and ``jac``, before ``args``.
+    args, kwargs
+        Further arguments of ``fun`` and ``jac`` that are not sliced.
+    jac : callable or {'2-point', '3-point', 'cs'}
+        ``jac(theta, *rows) -> (k, d)`` or ``(k, p, d)``, or a difference scheme.
+    bounds : (lower, upper)
+        Numbers or (d,) arrays, as SciPy's.
+    fixed : mask or indices, optional
+        Parameters that stay at their start.
+    x_scale : 'jac' or (d,) array_like, optional
+        Typical sizes of the parameters for the damping; by default from the Jacobian.
+    loss : str, callable or `problm.losses.Loss`
+        On the norm of a block: linear, huber, soft_l1, cauchy, arctan, geman_mcclure, welsch, tukey, truncated, or
+        ``z -> (rho, rho')``.
+    f_scale : float
+        Scale of the loss: residuals below it count as inliers.
+    method : {'problm', 'lm'}
+        Growing batches, or plain Levenberg-Marquardt on all residuals.
+    acceptance : str or policy, optional
+        The test of a step on a batch: ``"holdout"`` (default), ``"paper"``, ``"paper-relaxed"``,
+        ``"hoeffding-serfling"``, ``"empirical-bernstein"``, ``"full"``, or an object of `problm.acceptance`.
+    manifold : object, optional
+        With ``retract(theta, delta)`` and ``dim``; derivatives are then by ``delta``.
+    nan_policy : {'reject', 'raise', 'omit'}
+        What to do with a step whose cost is NaN: reject it, or raise and name the row. ``'omit'`` first leaves out
+        the rows of ``data`` that have a NaN.
+    rng : Generator or seed
+        Of the random order. The default, 0, gives the same bits in every call; None draws from the system.
+    threads : int, optional
+        For compiled models; by default all cores that the process may use.
+    callback : callable, optional
+        ``callback(state)`` after every iteration; a true value or StopIteration ends the solve.
+    progress : bool or callable
+        Show a line of progress on the terminal.
+    **options
+        Fields of `problm.options.Options`: ftol, xtol, gtol, max_iter, max_time, accuracy, confidence, damping,
+        initial_batch, max_batch, keep_path.
+
+    Returns
+    -------
+    `problm.Result`
+        With SciPy's ``x, cost, grad, optimality, nfev, njev, status, message, success``, and ``history``,
+        ``covariance``, ``residual_passes``, ``jacobian_passes``, ``report()``, ``plot()``.
+
+    Examples
+    --------
+    >>> import numpy as np, problm
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.uniform(0, 5, 100_000)
+    >>> y = 2.0 * np.exp(-0.7 * x) + 0.3 + 0.1 * rng.standard_normal(x.size)
+    >>> fit = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y, [1, 1, 0], data=(x, y))
+    >>> fit.success, fit.x.round(2)
+    (True, array([2. , 0.7, 0.3]))
+    """
+    if not callable(fun):
+        raise TypeError(f"fun must be callable or a compiled model, got {type(fun).__name__}")
+    if method not in _METHODS:
+        raise ValueError(
+            f"method={method!r} is not known{suggest(method, _METHODS)}; choose 'problm' (growing batches; bounds and "
+            "robust losses included) or 'lm' (all residuals in every step)"
+        )
+    if method == "lm":
+        if acceptance not in (None, "full"):
+            raise ValueError("method='lm' uses all residuals: drop acceptance, or use method='problm'")
+        acceptance = "full"
+    start, dim = (inputs.parameters("x0", x0), 0) if manifold is None else (x0, int(manifold.dim))
+    dim = dim or len(start)
+    limits = None if manifold is not None else inputs.limits(bounds, start)
+    space = Space(
+        dim,
+        None if limits is None else limits[0],
+        None if limits is None else limits[1],
+        inputs.fixed_mask(fixed, dim),
+        inputs.scales(x_scale, dim),
+    )
+    if nan_policy not in ("reject", "raise", "omit"):
+        raise ValueError(f"nan_policy must be 'reject', 'raise' or 'omit', got {nan_policy!r}")
+    rows = () if data is None else inputs.columns(data)
+    if rows:
+        if nan_policy == "omit":
+            rows = inputs.omit_nan(rows)
+        elif len(rows[0]) <= inputs.CHECK_UP_TO:
+            inputs.finite([(f"data[{i}]", a) for i, a in enumerate(rows)])
+    the_loss = as_loss(loss, f_scale)
+    problem: Problem
+    if hasattr(fun, "residual_kernel"):
+        problem = _compiled(fun, rows, dim, the_loss, threads, rng)
+    else:
+        if not callable(jac) and jac not in JACOBIANS:
+            raise ValueError(
+                f"jac={jac!r} is not known{suggest(jac, JACOBIANS)}; give a callable or one of {JACOBIANS}"
+            )
+        extra = dict(kwargs or {})
+        problem = function_problem(_bind(fun, args, extra), _bind(jac, args, extra), rows, start, dim, the_loss,
+                                   manifold, limits, rng)  # fmt: skip
+        if not rows:
+            acceptance = "full"
+    if problem.n * getattr(problem, "components", 1) < dim:
+        raise ValueError(
+            f"{problem.n} residual blocks cannot determine {dim} parameters: give more data or fix parameters"
+        )
+    if progress:
+        from .report.progress import with_progress
+
+        callback = with_progress(callback, progress)
+    return solve(
+        problem,
+        start,
+        space=space,
+        acceptance="holdout" if acceptance is None else acceptance,
+        nan_policy="raise" if nan_policy == "raise" else "reject",
+        rng=rng,
+        callback=callback,
+        **options,
+    )
+
+
+def function_problem(
+    fun: Callable[..., Any],
+    jac: Any,
+    rows: tuple[NDArray[Any], ...],
+    start: Any,
+    dim: int,
+    loss: Any,
+    manifold: Any,
+    limits: tuple[Array, Array] | None,
+    rng: np.random.Generator | int | None,
+) -> FunctionProblem:
+    """A `FunctionProblem` whose block size is learnt from a first call on a few rows."""
+    few = tuple(a[:8] for a in rows)
+    probe = np.asarray(fun(start, *few))
+    if probe.dtype.kind not in "fiub":
+        raise ValueError(f"fun must return real numbers, got dtype {probe.dtype}")
+    if probe.ndim not in (1, 2):
+        raise ValueError(f"fun must return residuals of shape (k,) or (k, p), got shape {probe.shape}")
+    if rows and len(probe) != len(few[0]):
+        raise ValueError(
+            f"fun returned {len(probe)} residual blocks for {len(few[0])} rows of data: it must use the rows that it "
+            "is given, one block a row"
+        )
+    return FunctionProblem(
+        fun, jac, rows, dim, loss,
+        total=len(probe),
+        components=1 if probe.ndim == 1 else probe.shape[1],
+        retract=None if manifold is None else manifold.retract,
+        limits=limits,
+        rng=rng,
+    )  # fmt: skip
+
+
+def _compiled(
+    model: Any, rows: tuple[NDArray[Any], ...], dim: int, loss: Any, threads: int | None, rng: Any
+) -> Problem:
+    from .compiled import CompiledProblem
+    from .kernels import available_threads
+
+    if not rows:
+        raise ValueError("data is needed with a compiled model: it is evaluated row by row")
+    shapes = tuple(1 if a.ndim == 1 else a.shape[1] for a in rows)
+    kernel = model.residual_kernel(shapes, dim, loss, threads or available_threads())
+    return CompiledProblem(kernel, rows, rng=rng)
+
+
+def _bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not callable(function) or not (args or kwargs):
+        return function
+
+    def bound(theta: Any, *rows: Any) -> Any:
+        return function(theta, *rows, *args, **kwargs)
+
+    return bound
