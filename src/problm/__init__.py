@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "least_squares": "scipy_api",
-    "curve_fit": "curve_fit",
+    "curve_fit": "curves",
     "check_jacobian": "check",
     "formula": "formula",
     "model": "formula",
@@ -33,15 +33,15 @@ _WHERE = {
 __all__ = ["__version__", *sorted(_WHERE)]
 
 if TYPE_CHECKING:
-    from . import models
-    from .check import check_jacobian
-    from .curve_fit import curve_fit
-    from .formula import formula, model
-    from .losses import Loss
-    from .options import Options
-    from .result import Result, Status
-    from .scipy_api import least_squares
-    from .warnings import ConvergenceWarning, CovarianceWarning, ProblmWarning
+    from . import models as models
+    from .check import check_jacobian as check_jacobian
+    from .curves import curve_fit as curve_fit
+    from .formula import formula as formula, model as model
+    from .losses import Loss as Loss
+    from .options import Options as Options
+    from .result import Result as Result, Status as Status
+    from .scipy_api import least_squares as least_squares
+    from .warnings import ConvergenceWarning as ConvergenceWarning, CovarianceWarning as CovarianceWarning, ProblmWarning as ProblmWarning
 
 
 def __getattr__(name: str) -> Any:

@@ -71,9 +71,7 @@ def _caller(target: Any) -> Callable[..., Any]:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = context.call_conv.get_function_type(target.return_type, target.args)
         pointer = builder.inttoptr(args[0], kind.as_pointer())
-        status, result = context.call_conv.call_function(
-            builder, pointer, target.return_type, target.args, args[1:]
-        )
+        status, result = context.call_conv.call_function(builder, pointer, target.return_type, target.args, args[1:])
         with cgutils.if_unlikely(builder, status.is_error):
             context.call_conv.return_status_propagate(builder, status)
         return context.get_dummy_value() if target.return_type == types.void else result
@@ -82,9 +80,7 @@ def _caller(target: Any) -> Callable[..., Any]:
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _call_fill(
-    typing: Any, at: Any, theta: Any, rows: Any, m: Any, prog: Any, const: Any, jac: Any, out: Any
-) -> Any:
+def _call_fill(typing: Any, at: Any, theta: Any, rows: Any, m: Any, prog: Any, const: Any, jac: Any, out: Any) -> Any:
     return types.void(_i8, *FILL.args), _caller(FILL)
 
 

@@ -159,9 +159,7 @@ def as_loss(loss: str | Loss | Callable[..., Any], f_scale: float = 1.0) -> Loss
         if loss not in _BUILT_IN:
             from .options import suggest
 
-            raise ValueError(
-                f"loss={loss!r} is not known{suggest(loss, LOSSES)}; choose one of {', '.join(LOSSES)}"
-            )
+            raise ValueError(f"loss={loss!r} is not known{suggest(loss, LOSSES)}; choose one of {', '.join(LOSSES)}")
         return Loss.named(loss, scale)
     if callable(loss):
         return Loss(getattr(loss, "__name__", "user"), _checked(loss), math.inf, USER_CODE, scale)

@@ -1,0 +1,260 @@
+r"""Curved parameter spaces: how a tangent step moves a point.
+
+The solver only ever asks for ``retract(theta, delta)``: the point reached from ``theta`` by the tangent vector
+``delta`` of as many numbers as there are degrees of freedom. A point is a flat float64 array that may hold more
+numbers than that (a rotation holds 9, its tangent space has 3), so nothing is singular anywhere: no gimbal lock,
+no pole of a sphere, no vanishing scale. The spaces here are
+
+==================  ====================  =========  =====================================================
+space               point                 dimension  retraction
+==================  ====================  =========  =====================================================
+`euclidean` (n)     (n,)                  n          theta + delta
+`ROTATION`          R, 9 row by row       3          exp([w]) R
+`sphere` (n)        unit vector, (n,)     n - 1      great circle along B delta
+`ESSENTIAL`         R, t: 12              5          rotation x sphere; E = [t] R
+`FUNDAMENTAL`       U, V, M: 22           7          two directions x sphere(4); F = U_2 M V_2'
+`product` (a, b..)  concatenated          sum        each its own
+==================  ====================  =========  =====================================================
+
+The tangent basis B(x) of the sphere at x is the Householder reflection that takes the last axis to x, without its
+last column (which is x): orthonormal, and computed without a search for an axis to drop.
+
+The fundamental matrix of rank 2 and norm 1 is written ``F = U_2 M V_2'`` with ``U_2, V_2`` the first two columns
+of rotations (their third columns are the two epipoles) and a 2 x 2 block M with unit Frobenius norm. U and V move
+by rotations about their first two axes only (rotating about the third changes what M already can), M on the unit
+sphere of 4 dimensions: 2 + 2 + 3 = 7 parameters. The more usual form with M = diag(s1, s2) loses a direction
+where s1 = s2, that is at every essential matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile at the first call, cached on disk."""
+    return njit(cache=True, nogil=True, error_model="numpy")(function)
+
+
+@compiled
+def rotation_exp(w):  # type: ignore[no-untyped-def]
+    """Rotation by the angle ``|w|`` (radians) about ``w`` (3,), as a (3, 3) matrix: Rodrigues' formula."""
+    x, y, z = w[0], w[1], w[2]
+    a2 = x * x + y * y + z * z
+    if a2 > 1e-8:
+        a = np.sqrt(a2)
+        s, c = np.sin(a) / a, (1.0 - np.cos(a)) / a2
+    else:  # The next terms are below 1e-17.
+        s, c = 1.0 - a2 / 6.0, 0.5 - a2 / 24.0
+    R = np.empty((3, 3))
+    R[0, 0] = 1.0 - c * (y * y + z * z)
+    R[0, 1] = c * x * y - s * z
+    R[0, 2] = c * x * z + s * y
+    R[1, 0] = c * x * y + s * z
+    R[1, 1] = 1.0 - c * (x * x + z * z)
+    R[1, 2] = c * y * z - s * x
+    R[2, 0] = c * x * z - s * y
+    R[2, 1] = c * y * z + s * x
+    R[2, 2] = 1.0 - c * (x * x + y * y)
+    return R
+
+
+@compiled
+def multiply(A, B):  # type: ignore[no-untyped-def]
+    """Product of two (3, 3) matrices: for so few numbers a loop beats the call of a library."""
+    C = np.empty((3, 3))
+    for i in range(3):
+        for j in range(3):
+            C[i, j] = A[i, 0] * B[0, j] + A[i, 1] * B[1, j] + A[i, 2] * B[2, j]
+    return C
+
+
+@compiled
+def _straighten(R):  # type: ignore[no-untyped-def]
+    """One Newton step towards the nearest rotation, R (3 I - R'R) / 2: keeps rounding from piling up."""
+    G = np.empty((3, 3))
+    for i in range(3):
+        for j in range(3):
+            G[i, j] = -0.5 * (R[0, i] * R[0, j] + R[1, i] * R[1, j] + R[2, i] * R[2, j])
+        G[i, i] += 1.5
+    return multiply(R, G)
+
+
+@compiled
+def rotate(theta, delta):  # type: ignore[no-untyped-def]
+    """``exp([delta]) R`` for a rotation given row by row, (9,)."""
+    return _straighten(multiply(rotation_exp(delta), theta.reshape(3, 3))).reshape(9)
+
+
+@compiled
+def tangent_basis(x):  # type: ignore[no-untyped-def]
+    """Orthonormal basis, (n, n - 1), of the vectors orthogonal to the unit vector ``x`` (n,)."""
+    n = x.shape[0]
+    # Reflect along v = x + sign e_n, the sign that avoids cancellation: it takes e_n to -sign x.
+    sign = 1.0 if x[n - 1] >= 0.0 else -1.0
+    last = x[n - 1] + sign
+    factor = 1.0 / (1.0 + abs(x[n - 1]))  # 2 / |v|^2
+    B = np.empty((n, n - 1))
+    for j in range(n - 1):
+        for i in range(n - 1):
+            B[i, j] = -factor * x[i] * x[j]
+        B[n - 1, j] = -factor * last * x[j]
+        B[j, j] += 1.0
+    return B
+
+
+@compiled
+def walk_sphere(x, delta):  # type: ignore[no-untyped-def]
+    """From the unit vector ``x`` (n,) along the great circle of ``B(x) delta``, by the angle ``|delta|``."""
+    n = x.shape[0]
+    B = tangent_basis(x)
+    a2 = 0.0
+    for j in range(n - 1):
+        a2 += delta[j] * delta[j]
+    a = np.sqrt(a2)
+    c, s = np.cos(a), (np.sin(a) / a if a > 1e-8 else 1.0)
+    y = np.empty(n)
+    norm = 0.0
+    for i in range(n):
+        y[i] = c * x[i]
+        for j in range(n - 1):
+            y[i] += s * B[i, j] * delta[j]
+        norm += y[i] * y[i]
+    return y / np.sqrt(norm)
+
+
+@compiled
+def move_essential(theta, delta):  # type: ignore[no-untyped-def]
+    """Move (R, t), (12,), by a rotation vector (3) and a tangent of the direction t (2)."""
+    out = np.empty(12)
+    out[:9] = rotate(theta[:9], delta[:3])
+    out[9:] = walk_sphere(theta[9:12], delta[3:5])
+    return out
+
+
+@compiled
+def move_fundamental(theta, delta):  # type: ignore[no-untyped-def]
+    """Move (U, V, M), (22,), by 2 + 2 + 3 parameters."""
+    out = np.empty(22)
+    w = np.zeros(3)
+    for part in range(2):
+        w[0], w[1] = delta[2 * part], delta[2 * part + 1]
+        # On the right: about the axes of U itself, so that the third axis moves at the full rate.
+        turned = multiply(theta[9 * part : 9 * part + 9].copy().reshape(3, 3), rotation_exp(w))
+        out[9 * part : 9 * part + 9] = _straighten(turned).reshape(9)
+    out[18:] = walk_sphere(theta[18:22], delta[4:7])
+    return out
+
+
+@dataclass(frozen=True)
+class Manifold:
+    """A space of points of ``size`` numbers with ``dim`` degrees of freedom.
+
+    Examples
+    --------
+    >>> space = product(sphere(3), euclidean(2))
+    >>> space.size, space.dim
+    (5, 4)
+    >>> space.retract(np.array([0.0, 0.0, 1.0, 5.0, 6.0]), np.array([0.0, np.pi / 2, 1.0, 1.0])).round(3)
+    array([0., 1., 0., 6., 7.])
+    """
+
+    name: str
+    size: int
+    dim: int
+    retract: Callable[[Array, Array], Array]
+    """``(theta (size,), delta (dim,)) -> theta (size,)``."""
+
+
+def euclidean(n: int) -> Manifold:
+    """Flat space of n dimensions."""
+    return Manifold(f"euclidean({n})", n, n, lambda theta, delta: theta + delta)
+
+
+def sphere(n: int) -> Manifold:
+    """Unit vectors of n >= 2 numbers."""
+    if n < 2:
+        raise ValueError(f"sphere: n must be at least 2, got {n}")
+    return Manifold(f"sphere({n})", n, n - 1, walk_sphere)
+
+
+ROTATION = Manifold("rotation", 9, 3, rotate)
+ESSENTIAL = Manifold("essential", 12, 5, move_essential)
+FUNDAMENTAL = Manifold("fundamental", 22, 7, move_fundamental)
+
+
+def product(*parts: Manifold) -> Manifold:
+    """Points of several spaces side by side, each moved by its own part of the step."""
+    if not parts:
+        raise ValueError("product: give at least one manifold")
+    sizes = np.cumsum([0] + [p.size for p in parts])
+    dims = np.cumsum([0] + [p.dim for p in parts])
+
+    def retract(theta: Array, delta: Array) -> Array:
+        out = np.empty_like(theta)
+        for k, part in enumerate(parts):
+            point, step = theta[sizes[k] : sizes[k + 1]], delta[dims[k] : dims[k + 1]]
+            out[sizes[k] : sizes[k + 1]] = part.retract(point, step)
+        return out
+
+    return Manifold(" x ".join(p.name for p in parts), int(sizes[-1]), int(dims[-1]), retract)
+
+
+def skew(v: ArrayLike) -> Array:
+    """The matrix [v] with ``[v] x = v cross x``, (3, 3)."""
+    x, y, z = np.asarray(v, dtype=np.float64)
+    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+
+
+def rotation_log(R: ArrayLike) -> Array:
+    """Rotation vector (3,), of length at most pi, of a rotation matrix; exact also near 0 and pi.
+
+    Examples
+    --------
+    >>> rotation_log(rotation_exp(np.array([0.1, -0.2, 0.3]))).round(12)
+    array([ 0.1, -0.2,  0.3])
+    """
+    from scipy.spatial.transform import Rotation
+
+    vector: Array = Rotation.from_matrix(np.asarray(R, dtype=np.float64)).as_rotvec()
+    return vector
+
+
+def nearest_rotation(A: ArrayLike) -> Array:
+    """The rotation nearest to a (3, 3) matrix in the Frobenius norm."""
+    U, _, Vt = np.linalg.svd(np.asarray(A, dtype=np.float64))
+    U[:, 2] *= np.linalg.det(U @ Vt)
+    R: Array = U @ Vt
+    return R
+
+
+def essential_point(R: ArrayLike, t: ArrayLike) -> Array:
+    """Point of `ESSENTIAL` of a rotation and a translation direction of any length."""
+    direction = np.asarray(t, dtype=np.float64)
+    return np.concatenate([nearest_rotation(R).ravel(), direction / np.linalg.norm(direction)])
+
+
+def fundamental_point(F: ArrayLike) -> Array:
+    """Point of `FUNDAMENTAL` of the rank-2 matrix nearest to F, up to its scale."""
+    U, s, Vt = np.linalg.svd(np.asarray(F, dtype=np.float64))
+    V = Vt.T.copy()
+    # Columns 0 and 1 carry F; the third may change its sign to make U and V rotations.
+    U[:, 2] *= np.linalg.det(U)
+    V[:, 2] *= np.linalg.det(V)
+    s = s / np.hypot(s[0], s[1])
+    return np.concatenate([U.ravel(), V.ravel(), [s[0], 0.0, 0.0, s[1]]])
+
+
+def fundamental_from_point(theta: Array) -> Array:
+    """The (3, 3) matrix of rank 2 and Frobenius norm 1 of a point of `FUNDAMENTAL`."""
+    U, V, M = theta[:9].reshape(3, 3), theta[9:18].reshape(3, 3), theta[18:].reshape(2, 2)
+    F: Array = U[:, :2] @ M @ V[:, :2].T
+    return F
