@@ -54,8 +54,8 @@ class Step:
     """What a policy may know about a step that lowered the cost of the batch."""
 
     batch: Batch
-    norm: float
-    """Euclidean length of the step."""
+    step: Array
+    """(d,) in tangent coordinates."""
     rng: np.random.Generator
 
 
@@ -303,7 +303,7 @@ def upper_bound(upper: Literal["auto", "sample"] | float, step: Step, changes: A
         return known
     if isinstance(upper, str):
         return float(np.abs(changes).max())
-    return upper * step.norm
+    return upper * float(np.linalg.norm(step.step))
 
 
 def _enlarged(grown: float, k: int, n: int) -> int:

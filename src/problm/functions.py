@@ -61,6 +61,7 @@ class FunctionProblem:
         self.flat = retract is None
         self.limits = limits
         # About 256 KiB of Jacobian and temporaries a chunk: the size of a core's second-level cache.
+        self._last: tuple[Theta, int, int, Array] | None = None
         self.chunk = max(256, 32768 // (components * (dim + 4)))
 
     @property
@@ -68,39 +69,47 @@ class FunctionProblem:
         return self.loss.bound
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
-        total = Normal.zero(self.dim, outer)
+        total: Normal | None = None
         for start, stop, rows in self._chunks(lo, hi):
-            residuals = self._residuals(theta, rows)
+            residuals = self._known(theta, start, stop)
+            if residuals is None:
+                residuals = self._residuals(theta, rows)
             jacobian = self._jacobian(theta, rows, residuals)
-            cost, weight = self.loss.cost_and_weight(np.einsum("kp,kp->k", residuals, residuals))
-            if costs is not None:
-                costs[start - lo : stop - lo] = cost
-            total = total + _normal(residuals, jacobian, cost, None if self.loss.is_linear else weight, outer)
+            part = self._sums(residuals, jacobian, outer, None if costs is None else costs[start - lo : stop - lo])
+            total = part if total is None else total + part
+        assert total is not None
         return total
 
     def costs(self, theta: Theta, lo: int, hi: int) -> Array:
         costs = np.empty(hi - lo)
         for start, stop, rows in self._chunks(lo, hi):
             r = self._residuals(theta, rows)
-            costs[start - lo : stop - lo] = self.loss.cost(np.einsum("kp,kp->k", r, r))
+            costs[start - lo : stop - lo] = self.loss.cost(self._squares(r))
+            self._last = (theta, start, stop, r)
         return costs
 
     def cost(self, theta: Theta) -> float:
         total = 0.0
-        for _, _, rows in self._chunks(0, self.n):
+        for start, stop, rows in self._chunks(0, self.n):
             r = self._residuals(theta, rows)
-            total += float(self.loss.cost(np.einsum("kp,kp->k", r, r)).sum())
+            if self.loss.is_linear:
+                total += 0.5 * float(np.vdot(r, r))
+            else:
+                total += float(self.loss.cost(self._squares(r)).sum())
+            self._last = (theta, start, stop, r)
         return total
 
     def residuals(self, theta: Theta) -> Array:
         """Residuals of all blocks in the user's order, (n, p)."""
-        return np.concatenate([self._residuals(theta, rows) for _, _, rows in self._chunks(0, self.n)])
+        parts = [self._residuals(theta, rows).reshape(-1, self.components) for _, _, rows in self._chunks(0, self.n)]
+        return np.concatenate(parts)
 
     def jacobian(self, theta: Theta) -> Array:
         """Jacobian of all blocks in the user's order, (n, p, d)."""
         parts = []
         for _, _, rows in self._chunks(0, self.n):
-            parts.append(self._jacobian(theta, rows, self._residuals(theta, rows)))
+            part = self._jacobian(theta, rows, self._residuals(theta, rows))
+            parts.append(part.T.reshape(-1, self.components, self.dim))
         return np.concatenate(parts)
 
     def boundary(self, position: int) -> int:
@@ -118,7 +127,8 @@ class FunctionProblem:
         """The first row, in the user's order, with a residual or derivative that is not finite."""
         for start, _, rows in self._chunks(0, self.n):
             r = self._residuals(theta, rows)
-            bad = ~np.isfinite(r).all(axis=1) | ~np.isfinite(self._jacobian(theta, rows, r)).all(axis=(1, 2))
+            finite = np.isfinite(r) & np.isfinite(self._jacobian(theta, rows, r)).all(axis=0)
+            bad = ~finite.reshape(-1, self.components).all(axis=1)
             if bad.any():
                 return start + int(np.argmax(bad))
         return None
@@ -132,31 +142,35 @@ class FunctionProblem:
         cuts = [*range(lo, hi, self.chunk), hi]
         return [(a, b, tuple(c[a - lo : b - lo] for c in rows)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
 
+    def _known(self, theta: Theta, start: int, stop: int) -> Array | None:
+        """The residuals of the last trial, if it was at this point and on these rows."""
+        last = self._last
+        return last[3] if last is not None and last[0] is theta and last[1:3] == (start, stop) else None
+
     def _residuals(self, theta: Theta, rows: tuple[NDArray[Any], ...]) -> Array:
+        """Residuals of some rows, all in one axis (k * p,)."""
         r = np.asarray(self.fun(theta, *rows))
         k = len(rows[0]) if rows else self.n
-        if r.shape == (k,) and self.components == 1:
-            r = r[:, None]
-        elif r.shape != (k, self.components):
+        if r.shape != (k, self.components) and not (r.shape == (k,) and self.components == 1):
             want = f"({k},)" if self.components == 1 else f"({k}, {self.components})"
             raise ValueError(f"fun returned shape {r.shape} for {k} rows of data, expected {want}")
+        r = r.reshape(-1)
         return r if r.dtype.kind in "fc" and r.dtype.itemsize >= 8 else r.astype(np.float64)
 
     def _jacobian(self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array) -> Array:
-        k = len(residuals)
+        """Transposed Jacobian of some rows, (d, k * p)."""
+        k = len(residuals) // self.components
         if callable(self.jac):
             j = np.asarray(self.jac(theta, *rows), dtype=np.float64)
-            if j.shape == (k, self.dim) and self.components == 1:
-                return j[:, None, :]
-            if j.shape != (k, self.components, self.dim):
+            if j.shape != (k, self.components, self.dim) and not (j.shape == (k, self.dim) and self.components == 1):
                 want = f"({k}, {self.dim})" if self.components == 1 else f"({k}, {self.components}, {self.dim})"
                 raise ValueError(f"jac returned shape {j.shape} for {k} rows of data, expected {want}")
-            return j
-        result = np.empty((k, self.components, self.dim))
-        sizes = np.abs(theta) if self.flat else np.zeros(self.dim)
-        for a in range(self.dim):
-            h = _STEP[self.jac] * (sizes[a] if sizes[a] > 0.0 else 1.0)
-            result[:, :, a] = self._difference(theta, rows, residuals, a, h)
+            return j.reshape(-1, self.dim).T
+        result = np.empty((self.dim, len(residuals)))
+        relative = _STEP[self.jac]
+        sizes = np.abs(theta).tolist() if self.flat else [1.0] * self.dim
+        for a, size in enumerate(sizes):
+            result[a] = self._difference(theta, rows, residuals, a, relative * (size if size > 0.0 else 1.0))
         return result
 
     def _difference(self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, a: int, h: float) -> Array:
@@ -179,7 +193,38 @@ class FunctionProblem:
         width = point[a] - theta[a] if self.flat else h  # what was added after rounding
         return (self._residuals(point, rows) - residuals) / width
 
+    def _squares(self, residuals: Array) -> Array:
+        """Squared norms of the blocks, (k,)."""
+        squares = residuals * residuals
+        return squares if self.components == 1 else squares.reshape(-1, self.components).sum(axis=1)
+
+    def _sums(self, residuals: Array, jacobian: Array, outer: bool, costs: Array | None) -> Normal:
+        """Sums of one chunk: residuals (k p,), transposed Jacobian (d, k p)."""
+        k, p = len(residuals) // self.components, self.components
+        if self.loss.is_linear and costs is None:
+            total = 0.5 * float(residuals @ residuals)
+            weighted = jacobian
+        else:
+            cost, weight = self.loss.cost_and_weight(self._squares(residuals))
+            total = float(cost.sum())
+            if costs is not None:
+                costs[:] = cost
+            weighted = jacobian if self.loss.is_linear else jacobian * (weight if p == 1 else np.repeat(weight, p))
+        hessian = weighted @ jacobian.T
+        if not self.loss.is_linear:
+            hessian = 0.5 * (hessian + hessian.T)
+        if not outer:
+            return Normal(k, total, weighted @ residuals, hessian)
+        each = weighted * residuals
+        if p > 1:
+            each = each.reshape(self.dim, k, p).sum(axis=2)
+        return Normal(k, total, each.sum(axis=1), hessian, each @ each.T)
+
     def _moved(self, theta: Theta, a: int, h: float) -> Theta:
+        if self.flat:
+            point = theta.copy()
+            point[a] += h
+            return point
         delta = np.zeros(self.dim)
         delta[a] = h
         return self.retract(theta, delta)
@@ -187,18 +232,3 @@ class FunctionProblem:
 
 def _add(theta: Array, delta: Array) -> Array:
     return theta + delta
-
-
-def _normal(residuals: Array, jacobian: Array, cost: Array, weight: Array | None, outer: bool) -> Normal:
-    """Sums of one chunk: residuals (k, p), jacobian (k, p, d), cost and weight (k,)."""
-    k, p, d = jacobian.shape
-    weighted = jacobian if weight is None else jacobian * weight[:, None, None]
-    flat = jacobian.reshape(k * p, d)
-    hessian = weighted.reshape(k * p, d).T @ flat
-    if weight is not None:
-        hessian = 0.5 * (hessian + hessian.T)
-    if not outer:
-        gradient = weighted.reshape(k * p, d).T @ residuals.reshape(k * p)
-        return Normal(k, float(cost.sum()), gradient, hessian)
-    each = weighted[:, 0, :] * residuals if p == 1 else np.einsum("kpd,kp->kd", weighted, residuals)
-    return Normal(k, float(cost.sum()), each.sum(axis=0), hessian, each.T @ each)

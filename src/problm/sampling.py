@@ -85,7 +85,7 @@ class RandomOrder:
         self.drawn = 0
         self.segments: list[Index] = []
         self._ends: list[int] = [0]
-        self._rng = as_generator(rng)
+        self._rng = rng  # a Generator is made of it at the first draw: making one takes longer than a small fit
 
     def boundary(self, position: int) -> int:
         """The least place at or after ``position`` where the order may be cut."""
@@ -106,6 +106,7 @@ class RandomOrder:
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     def _extend(self, end: int) -> None:
+        self._rng = as_generator(self._rng)
         self.segments.append(draw_sorted(self._rng, self.n, end - self.drawn, self.segments))
         self.drawn = end
         self._ends.append(end)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from .termination import Termination
 Array = NDArray[np.float64]
 _MOST_TRIALS = 40
 _LEAST_RATIO = 1e-4
+_TAKE = Verdict(True)
 
 
 class _Stop(Exception):
@@ -99,11 +101,14 @@ class _Run:
         o, n = self.options, self.problem.n
         self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
         self.growth = Growth(n, o.accuracy, o.confidence)
-        self.rng = as_generator(o.rng)
         self.first_costs: tuple[float, float] = (math.nan, math.inf)
         if self.before is not None:
             self.batch.residual_rows = self.before.batch.residual_rows
             self.batch.jacobian_rows = self.before.batch.jacobian_rows
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        return as_generator(self.options.rng)
 
     def until_done(self) -> Status:
         try:
@@ -143,12 +148,12 @@ class _Run:
                 self.grow(None if policy.noise_rule else batch.n)
                 continue
 
-            verdict = Verdict(True) if batch.full else policy.judge(Step(batch, step.norm, self.rng))
+            verdict = _TAKE if batch.full else policy.judge(Step(batch, step.step, self.rng))
             if verdict.accept:
                 batch.accept()
                 self.damping.accept(step.ratio)
                 self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
-                self.termination.stepped(step.change, step.predicted, system.cost, step.relative)
+                self.termination.stepped(system, step.change, step.predicted, step.length)
             elif verdict.restores:
                 batch.move(verdict.restore)
             if verdict.grow_to == 0:
@@ -171,7 +176,7 @@ class _Run:
     def descend(self, system: System) -> _Trial | None:
         """Raise the damping until a step lowers the cost of the batch; None if none does."""
         for tries in range(1, _MOST_TRIALS + 1):
-            step, predicted = system.step(self.damping.value)
+            step, predicted, length = system.step(self.damping.value)
             if not predicted > 0.0:
                 return None
             if tries > 1:
@@ -182,7 +187,7 @@ class _Run:
                 raise _not_finite(self.problem, trial)
             ratio = -change / predicted
             if ratio > _LEAST_RATIO:  # also false for a cost that is not a number
-                return _Trial(change, predicted, ratio, tries, float(np.linalg.norm(step)), system.relative_size(step))
+                return _Trial(step, change, predicted, ratio, tries, length)
             self.damping.reject()
             self.growth.failed()
             self.record("reject", system.cost)
@@ -291,12 +296,13 @@ class _Run:
 class _Trial:
     """A step that lowered the cost of the batch."""
 
+    step: Array
     change: float
     predicted: float
     ratio: float
     tries: int
-    norm: float
-    relative: float
+    length: float
+    """Squared, in the scaled parameters."""
 
 
 def _active(space: Space, x: Theta) -> NDArray[np.int64]:

@@ -11,7 +11,9 @@ parameter held (a primal active-set sweep of at most d rounds).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,65 +51,81 @@ class Space:
 
 
 class System:
-    """Mean normal equations at a point, ready to propose steps."""
+    """Mean normal equations at a point, ready to propose steps.
+
+    Written with as few NumPy calls as it takes: each costs a microsecond, and small problems feel them.
+    """
 
     __slots__ = (
         "_diagonal", "_free", "_gauss_newton", "_gradient", "_matrix", "_scale", "_space", "_theta",
-        "cost", "count", "decrement", "finite", "gradient", "normal", "singular",
+        "cost", "count", "decrement", "finite", "normal", "singular",
     )  # fmt: skip
 
-    def __init__(self, normal: Normal, theta: Array, space: Space, marquardt: bool) -> None:
+    def __init__(self, normal: Normal, theta: Any, space: Space, marquardt: bool) -> None:
         self.normal = normal
         self.count = normal.count
         self.cost = normal.cost / normal.count
-        self.gradient = normal.gradient / normal.count
         self._space, self._theta = space, theta
-        self._free = space.free(theta, self.gradient)
-        gradient, matrix = self.gradient, normal.hessian
+        gradient, matrix = normal.gradient, normal.hessian
+        self._free = space.free(theta, gradient)
         if self._free is not None:
             gradient, matrix = gradient[self._free], matrix[np.ix_(self._free, self._free)]
         diagonal = matrix.diagonal()
-        self.finite = bool(np.isfinite(diagonal).all() and np.isfinite(gradient).all())
-        self.decrement = np.inf
-        self.singular = False
-        if not self.finite:
-            return
-        largest = float(diagonal.max(initial=0.0))
         # A parameter without any influence keeps a positive scale, so that damping holds it still.
-        scale = np.sqrt(normal.count / np.maximum(diagonal, max(1e-28 * largest, 1e-300)))
-        self._scale = scale
-        self._matrix = matrix * scale[:, None] * (scale / normal.count)
-        self._gradient = scale * gradient
-        if marquardt and space.x_scale is None:
-            self._diagonal = np.ones(len(scale))
-        else:
+        least = max(1e-28 * max(diagonal.tolist(), default=0.0), 1e-300)
+        scale = self._scale = np.sqrt(normal.count / np.maximum(diagonal, least))
+        mean_scale = scale / normal.count
+        self._matrix = matrix * scale * mean_scale[:, None]
+        self._gradient = mean_scale * gradient
+        self._diagonal: Array | None = None  # the identity
+        if not marquardt or space.x_scale is not None:
             units = np.ones(space.dim) if space.x_scale is None else space.x_scale
             units = units if self._free is None else units[self._free]
             self._diagonal = (scale / units) ** 2
             if space.x_scale is not None and len(scale):
                 self._diagonal /= self._diagonal.min()  # lambda stays relative to H
-        self._gauss_newton, self.singular = self._solve(self._matrix, self._gradient)
+        self._gauss_newton, self.singular = _solve(self._matrix, self._gradient)
         self.decrement = 0.5 * float(self._gradient @ self._gauss_newton)
+        self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
 
-    def step(self, damping: float) -> tuple[Array, float]:
-        """The damped step (d,) and the decrease of the mean cost that the model predicts for it."""
-        matrix = self._matrix.copy(order="F")
+    def step(self, damping: float) -> tuple[Array, float, float]:
+        """The damped step (d,), the decrease of the mean cost that the model predicts for it, and its squared
+        length in the scaled parameters."""
+        matrix = self._matrix.copy()
         d = len(matrix)
-        matrix.flat[:: d + 1] += damping * self._diagonal
-        x, _ = self._solve(matrix, self._gradient)
-        predicted = 0.5 * float(self._gradient @ x + damping * (x @ (self._diagonal * x)))
-        step = self._expand(-self._scale * x)
+        if self._diagonal is None:
+            matrix.flat[:: d + 1] += damping
+            x, _ = _solve(matrix, self._gradient)
+            length = float(x @ x)
+            resisted = length
+        else:
+            matrix.flat[:: d + 1] += damping * self._diagonal
+            x, _ = _solve(matrix, self._gradient)
+            length = float(x @ x)
+            resisted = float(x @ (self._diagonal * x))
+        predicted = 0.5 * (float(self._gradient @ x) + damping * resisted)
+        step = self._scale * -x
+        if self._free is not None:
+            full = np.zeros(self._space.dim)
+            full[self._free] = step
+            step = full
         if self._space.lower is None and self._space.upper is None:
-            return step, predicted
-        return self._bounded(step, damping, predicted)
+            return step, predicted, length
+        return self._bounded(step, damping, predicted, length)
 
     def relative_step(self) -> float:
         """Length of the Gauss-Newton step relative to the point, both in the scaled parameters."""
-        return self._relative(self._gauss_newton)
+        return self.relative(float(self._gauss_newton @ self._gauss_newton))
 
-    def relative_size(self, step: Array) -> float:
-        """Length of a step relative to the point, both in the scaled parameters."""
-        return self._relative((step if self._free is None else step[self._free]) / self._scale)
+    def relative(self, squared_length: float) -> float:
+        """A length relative to that of the point, both in the scaled parameters."""
+        theta = self._theta
+        if isinstance(theta, np.ndarray) and theta.shape == (self._space.dim,):
+            point = (theta if self._free is None else theta[self._free]) / self._scale
+        else:  # a manifold: rotations and directions have size one
+            point = 1.0 / self._scale
+        size = float(point @ point)
+        return math.sqrt(squared_length / size) if size > 0.0 else math.inf
 
     def noise(self) -> tuple[float, float]:
         """Traces of W and W W with W = H^-1 Sigma, Sigma the covariance of the blocks' gradients.
@@ -116,13 +134,13 @@ class System:
         """
         outer = self.normal.outer
         assert outer is not None
-        gradient = self.gradient
+        gradient = self.normal.gradient / self.count
         sigma = outer / self.count - gradient[:, None] * gradient
         if self._free is not None:
             sigma = sigma[np.ix_(self._free, self._free)]
         sigma = sigma * self._scale[:, None] * self._scale
-        w, _ = self._solve(self._matrix, sigma)
-        return float(np.trace(w)), float(np.sum(w * w.T))
+        w, _ = _solve(self._matrix, sigma)
+        return float(w.trace()), float(np.vdot(w, w.T))
 
     def projected_gradient(self) -> Array:
         """Gradient of the total cost (d,), zero where a bound or a fixed parameter holds it."""
@@ -131,31 +149,13 @@ class System:
         full[index] = self.normal.gradient[index]
         return full
 
-    def _relative(self, scaled_step: Array) -> float:
-        if not len(self._scale):
-            return 0.0
-        theta = self._theta
-        if isinstance(theta, np.ndarray) and theta.shape == (self._space.dim,):
-            point = (theta if self._free is None else theta[self._free]) / self._scale
-        else:  # a manifold: rotations and directions have size one
-            point = 1.0 / self._scale
-        size = float(np.linalg.norm(point))
-        return float(np.linalg.norm(scaled_step)) / size if size > 0 else np.inf
-
-    def _expand(self, step: Array) -> Array:
-        if self._free is None:
-            return step
-        full = np.zeros(self._space.dim)
-        full[self._free] = step
-        return full
-
-    def _bounded(self, step: Array, damping: float, predicted: float) -> tuple[Array, float]:
+    def _bounded(self, step: Array, damping: float, predicted: float, length: float) -> tuple[Array, float, float]:
         """Cut the step at the bounds; parameters cut there stay, the others are solved again."""
         space, theta, free = self._space, self._theta, self._free
         least = np.full(space.dim, -np.inf) if space.lower is None else space.lower - theta
         most = np.full(space.dim, np.inf) if space.upper is None else space.upper - theta
         if np.all((step >= least) & (step <= most)):
-            return step, predicted
+            return step, predicted, length
         held = np.ones(space.dim, dtype=bool)
         held[slice(None) if free is None else free] = False
         result = np.zeros(space.dim)
@@ -164,7 +164,7 @@ class System:
         scale[index] = self._scale
         matrix = np.zeros((space.dim, space.dim))
         matrix[np.ix_(index, index)] = self._matrix
-        matrix[index, index] += damping * self._diagonal
+        matrix[index, index] += damping * (1.0 if self._diagonal is None else self._diagonal)
         gradient = np.zeros(space.dim)
         gradient[index] = self._gradient
         for _ in range(space.dim):
@@ -177,25 +177,26 @@ class System:
             step = result.copy()
             if len(moving):
                 rhs = -(gradient[moving] + matrix[np.ix_(moving, index)] @ (result[index] / scale[index]))
-                x, _ = self._solve(matrix[np.ix_(moving, moving)], rhs)
+                x, _ = _solve(matrix[np.ix_(moving, moving)], rhs)
                 step[moving] = scale[moving] * x
         step = np.clip(step, least, most)
-        y = (step[index]) / self._scale
-        return step, -float(self._gradient @ y + 0.5 * y @ self._matrix @ y)
+        y = step[index] / self._scale
+        return step, -float(self._gradient @ y + 0.5 * y @ self._matrix @ y), float(y @ y)
 
-    @staticmethod
-    def _solve(matrix: Array, right: Array) -> tuple[Array, bool]:
-        """Solve with a matrix of (nearly) unit diagonal; minimum norm where it is singular."""
-        if not len(matrix):
-            return np.zeros_like(right), False
-        factor, info = dpotrf(matrix, lower=1, clean=0)
-        # A pivot below 1e-7 = sqrt(eps) / 0.1 is no longer told from rounding noise.
-        if info == 0 and factor.diagonal().min() > 1e-7:
-            x, _ = dpotrs(factor, right, lower=1)
-            return x, False
-        values, vectors = np.linalg.eigh(matrix)
-        keep = values > values[-1] * len(values) * _EPS
-        basis = vectors[:, keep]
-        inner = basis.T @ right
-        inner = inner / (values[keep] if inner.ndim == 1 else values[keep][:, None])
-        return basis @ inner, not bool(keep.all())
+
+def _solve(matrix: Array, right: Array) -> tuple[Array, bool]:
+    """Solve with a symmetric matrix of (nearly) unit diagonal; minimum norm, and True, where it is singular."""
+    if not len(matrix):
+        return np.zeros_like(right), False
+    factor, info = dpotrf(matrix, 1, 0)
+    # A pivot below 1e-7 is no longer told from rounding noise.
+    if info == 0 and min(factor.diagonal().tolist()) > 1e-7:
+        return dpotrs(factor, right, 1)[0], False
+    if not np.isfinite(matrix).all() or not np.isfinite(right).all():
+        return np.full_like(right, np.nan), True
+    values, vectors = np.linalg.eigh(matrix)
+    keep = values > values[-1] * len(values) * _EPS
+    basis = vectors[:, keep]
+    inner = basis.T @ right
+    inner = inner / (values[keep] if inner.ndim == 1 else values[keep][:, None])
+    return basis @ inner, not bool(keep.all())

@@ -35,10 +35,11 @@ class Termination:
     def of(cls, ftol: float, xtol: float, gtol: float | None, n: int) -> Termination:
         return cls(ftol, xtol, (1e-8 if n <= 100_000 else 1e-5) if gtol is None else gtol)
 
-    def stepped(self, change: float, predicted: float, cost: float, relative_step: float) -> None:
-        """A step was taken: change of the mean cost, predicted decrease, mean cost before it."""
-        self._small_change = abs(change) <= self.ftol * cost and predicted <= self.ftol * cost
-        self._small_step = relative_step <= self.xtol
+    def stepped(self, system: System, change: float, predicted: float, squared_length: float) -> None:
+        """A step was taken: change of the mean cost, predicted decrease, squared scaled length."""
+        small = self.ftol * system.cost
+        self._small_change = abs(change) <= small and predicted <= small
+        self._small_step = system.relative(squared_length) <= self.xtol
 
     def grown(self) -> None:
         self._small_change = self._small_step = False
