@@ -1,0 +1,127 @@
+r"""Graduated non-convexity: solve with a wide loss first, then with narrower ones.
+
+A redescending loss has a basin as wide as its scale. Multiplying the scale by ``factor**k`` for k = levels - 1 .. 0 and
+starting each solve where the last one ended follows the minimum from a nearly convex problem down to the wanted one
+(Zach and Bourmaud 2018; five levels with factor 2 in the paper). Every level is a solve of its own: the batch starts
+small again, damping too.
+
+Levels above the last need not be exact, yet they are solved to the end by default: stopping them early, on a batch, is
+worth a factor of about 16 at 30 % outliers but loses the right basin at 13 % inliers (measured: same or better minimum
+than plain LM in 54 to 71 % of runs instead of 92 %). ``early_stop=True`` trades that on request.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from .losses import Loss
+from .problem import Problem, Theta
+from .result import History, Result
+from .solver import solve
+
+
+def graduated(
+    make_problem: Callable[[Loss], Problem],
+    theta0: Theta,
+    loss: Loss,
+    levels: int = 5,
+    factor: float = 2.0,
+    *,
+    early_stop: bool = False,
+    **solve_options: Any,
+) -> Result:
+    """Minimise with a robust loss by graduated non-convexity.
+
+    Parameters
+    ----------
+    make_problem
+        ``loss -> problem``: the same residuals under the given loss.
+    theta0
+        The start of the widest level.
+    loss
+        The loss that counts, with its scale; the wider levels use ``loss.scaled(factor**k)``.
+    levels
+        Number of levels, the last being ``loss`` itself; 1 is a plain solve.
+    factor
+        Ratio of the scales of neighbouring levels.
+    early_stop
+        Stop the wider levels on a batch of a sixteenth of the residuals, or after 15 iterations.
+    **solve_options
+        For `problm.solver.solve`, at every level; ``max_time`` is for all levels together.
+
+    Returns
+    -------
+    Result of the last level, with the histories of all levels put together (``cost`` changes its meaning from level
+    to level) and passes and seconds of all of them.
+
+    Examples
+    --------
+    The location of a cluster, from a start that the loss alone does not see it from:
+
+    >>> import numpy as np
+    >>> from problm.functions import FunctionProblem
+    >>> from problm.losses import Loss
+    >>> x = np.concatenate([np.linspace(-1.0, 1.0, 60), np.linspace(30.0, 70.0, 40)])
+    >>> def problem(loss):
+    ...     return FunctionProblem(lambda theta, x: theta[0] - x, "2-point", [x], 1, loss)
+    >>> fit = graduated(problem, np.array([20.0]), Loss.named("truncated", 3.0))
+    >>> bool(abs(fit.x[0]) < 0.01)
+    True
+    """
+    if int(levels) != levels or levels < 1:
+        raise ValueError(f"levels must be a whole number from 1, got {levels!r}")
+    if not (math.isfinite(factor) and factor > 1.0):
+        raise ValueError(f"factor must be a number above 1, got {factor!r}")
+    if loss.is_linear and levels > 1:
+        raise ValueError("loss: squared residuals have no scale to graduate; use levels=1 or a robust loss")
+    began = time.perf_counter()
+    budget = float(solve_options.pop("max_time", math.inf))
+    history, passes = History(), [0.0, 0.0]
+    evaluations = [0, 0]
+    theta = theta0
+    result: Result | None = None
+    for level in range(levels - 1, -1, -1):
+        problem = make_problem(loss.scaled(factor**level) if level else loss)
+        options = dict(solve_options)
+        if early_stop and level:
+            options["max_batch"] = max(problem.n // 16, 1)
+            options["max_iter"] = min(15, options.get("max_iter", 15))
+        if budget < math.inf:
+            # At least a moment for each level: the last one must report on the loss that counts.
+            options["max_time"] = max(budget - (time.perf_counter() - began), 1e-6)
+        offset = time.perf_counter() - began
+        result = solve(problem, theta, **options)
+        theta = result.x
+        _append(history, result.history, offset, passes)
+        passes = [passes[0] + result.residual_passes, passes[1] + result.jacobian_passes]
+        evaluations = [evaluations[0] + result.nfev, evaluations[1] + result.njev]
+        if int(result.status) in _ENDS_ALL:
+            break
+    assert result is not None
+    return replace(
+        result,
+        history=history,
+        residual_passes=passes[0],
+        jacobian_passes=passes[1],
+        nfev=evaluations[0],
+        njev=evaluations[1],
+        seconds=time.perf_counter() - began,
+    )
+
+
+_ENDS_ALL = {-2, -4}  # stopped by the callback, interrupted
+
+
+def _append(history: History, level: History, seconds: float, passes: list[float]) -> None:
+    history.seconds += [seconds + s for s in level.seconds]
+    history.batch_size += level.batch_size
+    history.cost += level.cost
+    history.damping += level.damping
+    history.decision += level.decision
+    history.residual_passes += [passes[0] + p for p in level.residual_passes]
+    history.jacobian_passes += [passes[1] + p for p in level.jacobian_passes]
+    history.path += level.path

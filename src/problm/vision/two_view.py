@@ -1,0 +1,175 @@
+r"""The three models of two views, described alike: E (5 parameters), F (7) and H (8).
+
+A `Model` says how a point of the model's manifold becomes residuals; a `Frame` holds the two coordinate changes between
+the matches (pixels) and the model's own coordinates (rays of calibrated cameras, or coordinates of unit size):
+
+    x_model = A x_pixels;  F_pixels = A2' E A1 (B2 = A2');  H_pixels = A2^-1 G A1 (B2 = A2^-1)
+
+`two_view_problem` puts a model, matches and a loss together for the solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..compiled import CompiledProblem
+from ..kernels import Kernel
+from ..losses import Loss
+from ..manifolds import (
+    essential_point,
+    fundamental_from_point,
+    fundamental_point,
+    move_essential,
+    move_fundamental,
+    skew,
+    walk_sphere,
+)
+from .relative_pose import decompose_essential
+from .two_view_kernels import (
+    encode_angles,
+    encode_essential,
+    encode_fundamental,
+    encode_homography,
+    homography_sampson_fill,
+    pose_from_angles,
+    sampson_fill,
+    transfer_fill,
+)
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Coordinate changes of the two images, (3, 3) each."""
+
+    A1: Array
+    A2: Array
+    maps: bool = False
+    """Whether the model maps image 1 to image 2 (H) instead of relating them (E, F)."""
+
+    @property
+    def B2(self) -> Array:
+        B: Array = np.linalg.inv(self.A2) if self.maps else self.A2.T.copy()
+        return B
+
+    def to_pixels(self, X: Array) -> Array:
+        """A matrix of the model in the coordinates of the matches, with unit norm (H: last entry 1 if it can be)."""
+        F: Array = self.B2 @ X @ self.A1
+        if self.maps and abs(F[2, 2]) > 1e-12 * np.abs(F).max():
+            return F / F[2, 2]
+        return F / np.linalg.norm(F)
+
+    def from_pixels(self, F: Array) -> Array:
+        """The inverse of `to_pixels`, with unit norm."""
+        X: Array = np.linalg.inv(self.B2) @ F @ np.linalg.inv(self.A1)
+        return X / np.linalg.norm(X)
+
+    def transform(self, x: Array) -> Array:
+        """Matches (n, 4) in the model's coordinates."""
+        out = np.empty((len(x), 4))
+        for at, A in ((0, self.A1), (2, self.A2)):
+            # All coordinate changes here are affine.
+            out[:, at] = A[0, 0] * x[:, at] + A[0, 1] * x[:, at + 1] + A[0, 2]
+            out[:, at + 1] = A[1, 0] * x[:, at] + A[1, 1] * x[:, at + 1] + A[1, 2]
+        return out
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is estimated."""
+
+    name: str
+    kind: int
+    """Which branch of the compiled code in `hypotheses` is meant."""
+    sample: int
+    """Matches in a minimal sample."""
+    dim: int
+    fill: Any
+    components: int
+    """Residuals a match."""
+    encode: Callable[[Array, Array, Array], Array]
+    retract: Callable[[Array, Array], Array]
+    point: Callable[[Array], Array]
+    """A matrix in the model's coordinates -> a point of the manifold."""
+    matrix: Callable[[Array], Array]
+    """The inverse: a point -> (3, 3)."""
+    second: str = "A2"
+    """What of the frame the encoder takes for image 2."""
+
+    def encoder(self, frame: Frame) -> Callable[[Array], Array]:
+        """``theta -> what the fill reads`` for matches in this frame."""
+        encode, A1, last = self.encode, np.ascontiguousarray(frame.A1), np.ascontiguousarray(getattr(frame, self.second))
+        return lambda theta: encode(theta, A1, last)
+
+
+def _essential_matrix_of(theta: Array) -> Array:
+    E: Array = skew(theta[9:12]) @ theta[:9].reshape(3, 3)
+    return E
+
+
+def _point_of_essential(E: Array) -> Array:
+    R, _, t = decompose_essential(E)
+    return essential_point(R, t)
+
+
+def _unit(X: Array) -> Array:
+    flat = np.asarray(X, dtype=np.float64).ravel()
+    return flat / np.linalg.norm(flat)
+
+
+ESSENTIAL = Model(
+    "essential matrix", 0, 5, 5, sampson_fill, 1, encode_essential, move_essential,
+    _point_of_essential, _essential_matrix_of,
+)  # fmt: skip
+FUNDAMENTAL = Model(
+    "fundamental matrix", 1, 7, 7, sampson_fill, 1, encode_fundamental, move_fundamental,
+    fundamental_point, fundamental_from_point,
+)  # fmt: skip
+HOMOGRAPHY = Model(
+    "homography", 2, 4, 8, transfer_fill, 4, encode_homography, walk_sphere,
+    _unit, lambda theta: theta.reshape(3, 3), "B2",
+)  # fmt: skip
+HOMOGRAPHY_SAMPSON = Model(
+    "homography", 2, 4, 8, homography_sampson_fill, 2, encode_homography, walk_sphere,
+    _unit, lambda theta: theta.reshape(3, 3), "B2",
+)  # fmt: skip
+
+
+def _angles_of(E: Array) -> Array:
+    R, _, t = decompose_essential(E)
+    return angles_from_pose(R, t)
+
+
+def angles_from_pose(R: Array, t: Array) -> Array:
+    """The paper's five angles (`pose_from_angles`) of a rotation and a unit vector."""
+    b = np.arcsin(np.clip(R[0, 2], -1.0, 1.0))
+    return np.array(
+        [np.arctan2(-R[1, 2], R[2, 2]), b, np.arctan2(-R[0, 1], R[0, 0]),
+         np.arccos(np.clip(t[2], -1.0, 1.0)), np.arctan2(t[1], t[0])]
+    )  # fmt: skip
+
+
+ESSENTIAL_ANGLES = Model(
+    "essential matrix", 0, 5, 5, sampson_fill, 1, encode_angles, np.add,
+    _angles_of, lambda theta: _essential_matrix_of(pose_from_angles(theta)),
+)  # fmt: skip
+
+
+def two_view_problem(
+    model: Model,
+    columns: list[NDArray[Any]],
+    frame: Frame,
+    loss: Loss,
+    *,
+    threads: int = 1,
+    rng: np.random.Generator | int | None = 0,
+) -> CompiledProblem:
+    """The problem of fitting ``model`` to matches, columns x1 y1 x2 y2 in all."""
+    kernel = Kernel(model.fill, model.dim, model.components, loss=loss, threads=threads)
+    return CompiledProblem(kernel, columns, retract=model.retract, encode=model.encoder(frame), rng=rng)
