@@ -37,7 +37,7 @@ class Options:
     """Converged when a step and the remaining Gauss-Newton step both change the parameters less, relatively."""
     gtol: float | None = None
     """Converged when the cosine between residuals and tangent space, sqrt(decrement / cost), is less.
-    None: 1e-8 up to 10^5 residuals and 1e-5 beyond: an iteration is then what the user waits for, and the
+    None: 1e-8 up to 10^4 residuals and 1e-5 beyond: an iteration is then what the user waits for, and the
     parameters are off by at most 1e-5 sqrt(N) standard errors."""
     max_iter: int = 1000
     """Trial steps and growths of the batch."""

@@ -33,7 +33,7 @@ class Termination:
 
     @classmethod
     def of(cls, ftol: float, xtol: float, gtol: float | None, n: int) -> Termination:
-        return cls(ftol, xtol, (1e-8 if n <= 100_000 else 1e-5) if gtol is None else gtol)
+        return cls(ftol, xtol, (1e-8 if n <= 10_000 else 1e-5) if gtol is None else gtol)
 
     def stepped(self, system: System, change: float, predicted: float, squared_length: float) -> None:
         """A step was taken: change of the mean cost, predicted decrease, squared scaled length."""
