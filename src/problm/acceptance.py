@@ -272,7 +272,7 @@ class RelaxedPaper:
         b = upper_bound(self.upper, step, changes)
         verdict = sum_test(changes, b, self.delta, self.alpha, batch.n, printed=self.printed)
         if verdict.accept:
-            self._certified = batch._trial[0]
+            self._certified = batch.trial_point
             return verdict
         if step.rng.random() <= self.eta:
             return Verdict(True)

@@ -96,6 +96,11 @@ class Batch:
         self._count_residuals(self.size)
         return change
 
+    @property
+    def trial_point(self) -> Theta:
+        """Where the last trial was."""
+        return self._trial[0]
+
     def changes(self) -> Array:
         """Changes of the batch's costs by the last trial, (size,)."""
         costs = self._trial[1]

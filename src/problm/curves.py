@@ -90,7 +90,7 @@ def curve_fit(
         f, xdata, ydata, p0, sigma,
         check_finite=check_finite, bounds=bounds, method=method, jac=jac, nan_policy=nan_policy, **kwargs,
     )  # fmt: skip
-    pcov = _covariance(result, absolute_sigma and sigma is not None)
+    pcov = _covariance(result, absolute_sigma)
     if not result.success:
         warnings.warn(f"{result.message} The parameters returned are the best found.", ConvergenceWarning, 2)
     if np.isinf(pcov).any():

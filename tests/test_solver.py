@@ -1,0 +1,377 @@
+"""The loop: limits, callbacks, growth, bounds, manifolds, and what is never evaluated twice."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import problm
+from problm.acceptance import Holdout
+from problm.damping import DAMPINGS, GainRatio, Nielsen, Tenfold, as_damping
+from problm.result import Status
+
+
+def data(n=20_000, seed=0, sigma=0.3):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 6, n)
+    return x, 2 * np.exp(-0.7 * x) + 0.3 + sigma * rng.standard_normal(n)
+
+
+def fun(t, x, y):
+    return t[0] * np.exp(-t[1] * x) + t[2] - y
+
+
+def jac(t, x, y):
+    e = np.exp(-t[1] * x)
+    return np.stack([e, -t[0] * x * e, np.ones_like(x)], axis=1)
+
+
+START = [1.0, 2.0, 0.0]
+
+
+def test_answers_of_all_policies_agree():
+    rows = data()
+    exact = problm.least_squares(fun, START, data=rows, jac=jac, method="lm", gtol=1e-12)
+    for name in ("holdout", "paper", "paper-relaxed", "hoeffding-serfling", "empirical-bernstein", "full"):
+        fit = problm.least_squares(fun, START, data=rows, jac=jac, acceptance=name)
+        assert fit.success, name
+        assert fit.certified
+        assert fit.batch_size == fit.n
+        np.testing.assert_allclose(fit.x, exact.x, rtol=1e-5)
+        assert fit.cost == pytest.approx(exact.cost, rel=1e-9)
+
+
+def test_certificate_is_the_gradient_over_all_residuals():
+    rows = data()
+    fit = problm.least_squares(fun, START, data=rows, jac=jac)
+    j, r = jac(fit.x, *rows), fun(fit.x, *rows)
+    np.testing.assert_allclose(fit.grad, j.T @ r, atol=1e-9 * len(r))
+    np.testing.assert_allclose(fit.hessian, j.T @ j, rtol=1e-10)
+    assert fit.cost == pytest.approx(0.5 * r @ r, rel=1e-12)
+    np.testing.assert_allclose(fit.fun, r)
+
+
+def test_old_rows_are_not_evaluated_again_when_the_batch_grows():
+    rows = data(50_000)
+    seen: list[tuple[bytes, int]] = []
+
+    def counting(t, x, y):
+        seen.append((t.tobytes(), len(x)))
+        return jac(t, x, y)
+
+    fit = problm.least_squares(fun, START, data=rows, jac=counting)
+    history = fit.history
+    grown = [i for i, d in enumerate(history.decision) if d == "grow"]
+    assert grown, "this solve should grow at a fixed point at least once"
+    per_point: dict[bytes, int] = {}
+    for point, k in seen:
+        per_point[point] = per_point.get(point, 0) + k
+    # At any point each row is linearised at most once; at the jump to everything a few of the old ones again.
+    assert max(per_point.values()) <= 1.25 * fit.n
+    assert sum(k for _, k in seen) == pytest.approx(fit.jacobian_passes * fit.n)
+
+
+def test_less_work_than_lm():
+    rows = data(200_000)
+    batch = problm.least_squares(fun, START, data=rows, jac=jac)
+    full = problm.least_squares(fun, START, data=rows, jac=jac, method="lm")
+    assert batch.residual_passes + 3 * batch.jacobian_passes < 0.6 * (full.residual_passes + 3 * full.jacobian_passes)
+    first = next(i for i, k in enumerate(batch.history.batch_size) if k == batch.n)
+    assert batch.history.residual_passes[first] < 0.7
+
+
+def test_same_seed_same_bits():
+    rows = data()
+    a, b = (problm.least_squares(fun, START, data=rows, jac=jac, rng=5) for _ in range(2))
+    assert a.x.tobytes() == b.x.tobytes()
+    assert a.history.cost == b.history.cost
+    c = problm.least_squares(fun, START, data=rows, jac=jac, rng=6)
+    assert c.history.cost != a.history.cost
+    generator = problm.least_squares(fun, START, data=rows, jac=jac, rng=np.random.default_rng(5))
+    assert generator.success
+
+
+def test_accuracy_mode_is_labelled_and_holds():
+    rows = data(300_000, seed=3)
+    best = problm.least_squares(fun, START, data=rows, jac=jac).cost
+    for seed in range(5):
+        fit = problm.least_squares(fun, START, data=rows, jac=jac, accuracy=1e-2, rng=seed)
+        assert fit.status is Status.ACCURACY
+        assert fit.success
+        assert not fit.certified
+        assert "statistical" in fit.message
+        assert fit.batch_size < fit.n // 10
+        r = fun(fit.x, *rows)
+        assert 0.5 * r @ r <= 1.01 * best
+        assert fit.cost == pytest.approx(0.5 * r @ r, rel=0.2)
+
+
+def test_max_iter_max_batch_and_callback_stop():
+    rows = data()
+    few = problm.least_squares(fun, START, data=rows, jac=jac, max_iter=2)
+    assert (few.status, few.nit, few.success) == (Status.MAX_ITER, 2, False)
+    small = problm.least_squares(fun, START, data=rows, jac=jac, max_batch=1000)
+    assert small.status is Status.BATCH_LIMIT
+    assert small.batch_size <= 1000
+    states = []
+
+    def stop(state):
+        states.append(state)
+        return state.iteration == 3
+
+    stopped = problm.least_squares(fun, START, data=rows, jac=jac, callback=stop)
+    assert (stopped.status, len(states)) == (Status.STOPPED, 3)
+    assert states[-1].batch_size <= states[-1].n
+
+    def stop_iteration(state):
+        raise StopIteration
+
+    assert problm.least_squares(fun, START, data=rows, callback=stop_iteration).status is Status.STOPPED
+
+
+def test_max_time_holds():
+    rows = data(2000)
+
+    def slow(t, x, y):
+        time.sleep(0.02)
+        return fun(t, x, y)
+
+    began = time.perf_counter()
+    fit = problm.least_squares(slow, START, data=rows, jac=jac, method="lm", max_time=0.15, gtol=0, ftol=0, xtol=0)
+    assert fit.status is Status.TIME
+    assert time.perf_counter() - began < 0.15 * 1.1 + 0.06
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
+def test_interrupt_keeps_the_best_point():
+    rows = data(2000)
+    first = 0.5 * np.sum(fun(np.array(START), *rows) ** 2)
+
+    def interrupt(state):
+        if state.iteration == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    fit = problm.least_squares(fun, START, data=rows, jac=jac, callback=interrupt)
+    assert fit.status is Status.INTERRUPTED
+    assert 0.5 * np.sum(fun(fit.x, *rows) ** 2) <= first
+
+
+def test_an_error_of_the_users_carries_the_best_point():
+    rows = data(2000)
+    calls = 0
+
+    def failing(t, x, y):
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            raise RuntimeError("my own trouble")
+        return fun(t, x, y)
+
+    with pytest.raises(RuntimeError, match="my own trouble") as caught:
+        problm.least_squares(failing, START, data=rows, jac=jac)
+    assert "best point" in caught.value.__notes__[0]
+
+
+def test_bounds_are_kept_and_active():
+    rows = data()
+    fit = problm.least_squares(fun, [1.0, 1.0, 0.0], data=rows, jac=jac, bounds=([0, 0.8, -1], [5, 3, 1]))
+    assert fit.success
+    assert fit.x[1] == 0.8
+    assert list(fit.active_mask) == [0, -1, 0]
+    from scipy.optimize import least_squares
+
+    expected = least_squares(
+        fun, [1.0, 1.0, 0.0], jac, bounds=([0, 0.8, -1], [5, 3, 1]), args=rows, xtol=1e-14, gtol=1e-14
+    )
+    np.testing.assert_allclose(fit.x, expected.x, rtol=1e-5)
+
+
+def test_fixed_parameters_stay():
+    rows = data()
+    for fixed in ([2], [False, False, True]):
+        fit = problm.least_squares(fun, [1.0, 1.0, 0.25], data=rows, jac=jac, fixed=fixed)
+        assert fit.success
+        assert fit.x[2] == 0.25
+    reduced = problm.least_squares(lambda t, x, y: fun([*t, 0.25], x, y), [1.0, 1.0], data=rows)
+    np.testing.assert_allclose(fit.x[:2], reduced.x, rtol=1e-4)
+
+
+def test_many_active_bounds():
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((500, 10)), rng.standard_normal(500)
+    from scipy.optimize import lsq_linear
+
+    expected = lsq_linear(a, b, (-0.02, 0.03), tol=1e-14).x
+    fit = problm.least_squares(lambda t, a, b: a @ t - b, np.zeros(10), data=(a, b), bounds=(-0.02, 0.03))
+    assert fit.success
+    np.testing.assert_allclose(fit.x, expected, atol=1e-7)
+
+
+def test_x_scale_and_units():
+    rows = data()
+    plain = problm.least_squares(fun, START, data=rows, jac=jac)
+    for x_scale in ("jac", 1.0, [1.0, 0.1, 10.0]):
+        assert problm.least_squares(fun, START, data=rows, jac=jac, x_scale=x_scale).cost == pytest.approx(plain.cost)
+    # The default does not feel units: parameters in other units take the same path.
+    units = np.array([1e6, 1e-5, 1e3])
+    other = problm.least_squares(
+        lambda t, x, y: fun(t / units, x, y), START * units, jac=lambda t, x, y: jac(t / units, x, y) / units, data=rows
+    )
+    np.testing.assert_allclose(other.x / units, plain.x, rtol=1e-6)
+    assert other.history.batch_size == plain.history.batch_size
+
+
+def test_manifold():
+    rng = np.random.default_rng(0)
+    truth = np.array([0.6, 0.0, 0.8])
+    v = rng.standard_normal((5000, 3))
+    y = v @ truth + 0.05 * rng.standard_normal(5000)
+
+    class Sphere:
+        dim = 2
+
+        @staticmethod
+        def retract(p, delta):
+            axis = np.eye(3)[np.argmin(np.abs(p))]
+            b = np.cross(p, axis)
+            b /= np.linalg.norm(b)
+            q = p + delta[0] * b + delta[1] * np.cross(p, b)
+            return q / np.linalg.norm(q)
+
+    fit = problm.least_squares(lambda p, v, y: v @ p - y, np.array([1.0, 0, 0]), data=(v, y), manifold=Sphere)
+    assert fit.success
+    assert np.linalg.norm(fit.x) == pytest.approx(1.0)
+    assert np.abs(fit.x - truth).max() < 5e-3
+    assert fit.covariance.shape == (2, 2)
+    assert "residual blocks" in fit.report()
+
+
+def test_rank_deficient_is_said_and_solved():
+    rows = data(3000)
+
+    def redundant(t, x, y):
+        return fun([t[0] + t[3], t[1], t[2]], x, y)
+
+    fit = problm.least_squares(redundant, [0.5, 1.0, 0.0, 0.5], data=rows)
+    assert fit.success
+    assert fit.singular
+    assert "rank-deficient" in fit.message
+    assert fit.x[0] + fit.x[3] == pytest.approx(problm.least_squares(fun, START, data=rows).x[0], rel=1e-4)
+    useless = problm.least_squares(lambda t, x, y: fun(t[:3], x, y), [*START, 7.0], data=rows)
+    assert useless.success
+    assert useless.x[3] == 7.0
+
+
+def test_zero_residual_problem():
+    x = np.linspace(0, 5, 400)
+    y = 2 * np.exp(-0.7 * x) + 0.3
+    fit = problm.least_squares(fun, START, data=(x, y), jac=jac)
+    assert fit.success
+    np.testing.assert_allclose(fit.x, [2, 0.7, 0.3], rtol=1e-8)
+
+
+def test_start_at_the_optimum():
+    rows = data(3000)
+    best = problm.least_squares(fun, START, data=rows, jac=jac, gtol=1e-10)
+    again = problm.least_squares(fun, best.x, data=rows, jac=jac)
+    assert again.success
+    assert again.cost <= best.cost * (1 + 1e-12)
+
+
+def test_steps_into_nan_are_rejected_or_named():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(1, 2, 3000)
+    y = np.log(0.05 + x) + 0.01 * rng.standard_normal(3000)
+
+    def log(t, x, y):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return t[0] * np.log(t[1] + x) - y
+
+    fit = problm.least_squares(log, [3.0, 5.0], data=(x, y))
+    assert fit.success
+    np.testing.assert_allclose(fit.x, [1.0, 0.05], atol=0.05)
+    with pytest.raises(ValueError, match="not finite at row"):
+        problm.least_squares(log, [0.2, 30.0], data=(x, y), nan_policy="raise", damping=GainRatio(start=1e-14))
+
+
+def test_nan_at_the_start_names_the_row_in_the_users_order():
+    x, y = data(200_000)
+    y[123_457] = np.nan
+    with pytest.raises(ValueError, match="row 123457"):
+        problm.least_squares(fun, START, data=(x, y), jac=jac)
+
+
+def test_a_solve_that_ends_above_its_start_begins_again():
+    """A policy that accepts everything may climb; the answer is then plain LM's from the start."""
+
+    class Reckless(Holdout):
+        def judge(self, step):
+            from problm.acceptance import Verdict
+
+            return Verdict(True)
+
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.uniform(-1, 1, 9990), np.full(10, 1e3)])
+    y = np.where(x > 10, -2e3 * 0 + x * 3.0, 0.5 * x + 0.1 * rng.standard_normal(10_000))
+    fit = problm.least_squares(lambda t, x, y: t[0] * x - y, [3.0], data=(x, y), acceptance=Reckless())
+    start = 0.5 * np.sum((3.0 * x - y) ** 2)
+    assert fit.success
+    assert fit.cost <= start
+
+
+@pytest.mark.parametrize("name", list(DAMPINGS))
+def test_dampings_converge(name):
+    rows = data(3000)
+    fit = problm.least_squares(fun, START, data=rows, jac=jac, damping=name, method="lm")
+    assert fit.success
+    np.testing.assert_allclose(fit.x, problm.least_squares(fun, START, data=rows, jac=jac).x, rtol=1e-5)
+
+
+def test_damping_rules_by_hand():
+    ten = Tenfold()
+    ten.reject()
+    assert ten.value == pytest.approx(1e-2)
+    ten.accept(0.1)
+    ten.accept(1.0)
+    assert ten.value == pytest.approx(1e-4)
+    nielsen = Nielsen()
+    nielsen.reject()
+    nielsen.reject()
+    assert nielsen.value == pytest.approx(1e-3 * 2 * 4)
+    nielsen.accept(1.0)
+    assert nielsen.value == pytest.approx(8e-3 / 3)
+    gain = GainRatio()
+    gain.reject()
+    gain.reject()
+    assert gain.value == pytest.approx(1e-3 * 4 * 8)
+    gain.accept(0.9)
+    assert gain.value == pytest.approx(3.2e-3)
+    gain.accept(0.5)
+    assert gain.value == pytest.approx(3.2e-3)
+    gain.accept(0.1)
+    assert gain.value == pytest.approx(3.2e-3 * (1 + 0.8**3))
+    for rule in (ten, nielsen, gain):
+        rule.reset()
+        assert rule.value == 1e-3
+        for _ in range(100):
+            rule.accept(1.0)
+        assert rule.value == 1e-12
+    with pytest.raises(ValueError, match="did you mean 'nielsen'"):
+        as_damping("nilsen")
+
+
+def test_history_is_complete():
+    fit = problm.least_squares(fun, START, data=data(), jac=jac, keep_path=True)
+    columns = fit.history.as_dict()
+    assert {len(v) for v in columns.values()} == {fit.nit}
+    assert len(fit.history.path) == fit.nit
+    assert np.all(np.diff(columns["batch_size"]) >= 0)
+    assert np.all(np.diff(columns["seconds"]) >= 0)
+    assert columns["batch_size"][-1] == fit.n
+    assert math.isfinite(fit.seconds)
+    assert set(columns["decision"]) <= {"accept", "reject", "grow", "accept, grow", "undo, grow"}
