@@ -1,0 +1,214 @@
+r"""Compiled passes of affine bundle adjustment: all blocks share one projector.
+
+With ``A`` (2C, 3) the first two rows of all rotations, ``T`` (2C,) the first two translations and ``w_j = 1 /
+depth_j`` the track of point j is ``m_j = A x_j + T w_j + noise`` with ``x_j = X_j w_j``. Eliminating x_j leaves
+
+    r_j = P y_j,  y_j = T w_j - m_j,  P = I - A A^+,        x_j = -A^+ y_j
+
+so P is the same for all blocks and a block costs two products with the thin Q of A = QR. Derivatives (Golub and
+Pereyra, exact) by a parameter with ``dA`` and ``dT``:
+
+    dr_j = P dA x_j - (A^+)' dA' r_j + P dT w_j
+
+The first two terms are orthogonal to each other, because P (A^+)' = 0, so J'J is a sum of three parts, and both
+it and the gradient ``r' dA x + r' dT w`` are *linear in second moments* of (x_j, r_j, w_j) over the blocks:
+
+    sum x x' (3, 3), sum x w (3), sum w w, sum r r' (2C, 2C), sum r x' (2C, 3), sum r w (2C)
+
+These are what the pass accumulates (weighted where a loss is): 55 numbers for three views instead of a Jacobian
+of 6 x 9 for each point. Kaufman's shortcut drops the second term of dr, that is sum r r'.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+
+from ..kernels import BLOCK, FASTMATH, _add_products, _block_costs, _load
+
+_f8, _i8 = types.float64, types.int64
+OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
+
+
+def moment_count(C: int) -> int:
+    """Numbers that `linearize_chunk` accumulates: cost, then the lower triangle of the moments of (x, w, r)."""
+    k = 2 * C + 4
+    return 1 + k * (k + 1) // 2
+
+
+@njit(_f8(_f8[:, ::1], _i8, _f8[:, ::1], _f8[:, ::1], _f8[::1], _i8, _f8, _f8[:, ::1], _f8[::1], _f8[::1]), **OPTIONS)
+def _block(rows, m, Q, S, T, code, scale, u, cost, weight):  # type: ignore[no-untyped-def]
+    """Residuals of a block of points; u (2C + 4, BLOCK): x (3), w, r (2C). Returns the sum of the costs.
+
+    rows: the 2C observed coordinates and the depth. S (3, 3): -inverse of the triangular factor of A.
+    """
+    C2 = T.shape[0]
+    r = u[4:]
+    for i in range(m):
+        u[3, i] = 1.0 / rows[C2, i]
+    for k in range(C2):
+        for i in range(m):
+            r[k, i] = T[k] * u[3, i] - rows[k, i]
+    for a in range(3):  # c = Q'y, in the place of x while r becomes y - Q c
+        for i in range(m):
+            u[a, i] = 0.0
+        for k in range(C2):
+            q = Q[k, a]
+            for i in range(m):
+                u[a, i] += q * r[k, i]
+    for k in range(C2):
+        q0, q1, q2 = Q[k, 0], Q[k, 1], Q[k, 2]
+        for i in range(m):
+            r[k, i] -= q0 * u[0, i] + q1 * u[1, i] + q2 * u[2, i]
+    for i in range(m):
+        c0, c1, c2 = u[0, i], u[1, i], u[2, i]
+        u[0, i] = S[0, 0] * c0 + S[0, 1] * c1 + S[0, 2] * c2
+        u[1, i] = S[1, 1] * c1 + S[1, 2] * c2
+        u[2, i] = S[2, 2] * c2
+    return _block_costs(r, m, C2, code, 0, scale, cost, weight)
+
+
+_ARGS = (_i8[:, ::1], _i8, _i8, _f8[:, ::1], _f8[:, ::1], _f8[::1], _i8, _f8)
+
+
+@njit(types.void(*_ARGS, _f8[::1], _f8[::1]), **OPTIONS)
+def costs_chunk(columns, lo, hi, Q, S, T, code, scale, costs, total):  # type: ignore[no-untyped-def]
+    """Costs of the points [lo, hi), if wanted, and their sum."""
+    C2 = T.shape[0]
+    rows, u = np.empty((C2 + 1, BLOCK)), np.empty((C2 + 4, BLOCK))
+    cost, weight = np.empty(BLOCK), np.empty(BLOCK)
+    at = lo
+    while at < hi:
+        m = min(BLOCK, hi - at)
+        _load(columns, at, m, rows)
+        total[0] += _block(rows, m, Q, S, T, code, scale, u, cost, weight)
+        if costs.shape[0] > 0:
+            for i in range(m):
+                costs[at - lo + i] = cost[i]
+        at += m
+
+
+@njit(types.void(*_ARGS, _f8[:, ::1], _f8[:, ::1], _i8, _f8[::1], _f8[::1], _f8[::1]), **OPTIONS)
+def linearize_chunk(  # type: ignore[no-untyped-def]
+    columns, lo, hi, Q, S, T, code, scale, R, N, outer, costs, moments, products
+):
+    """Add the moments of the points [lo, hi), and for ``outer`` the products of their gradients.
+
+    R (3C, 3): the rotations; N (2C, 2C - 3): basis of the range of P, in which steps of T are taken.
+    """
+    C2 = T.shape[0]
+    C, f = C2 // 2, C2 - 3
+    k = C2 + 4
+    d = 3 * (C - 1) + f
+    rows, u = np.empty((C2 + 1, BLOCK)), np.empty((2 * k, BLOCK))
+    g = np.empty((d if outer else 0, BLOCK))
+    cost, weight = np.empty(BLOCK), np.empty(BLOCK)
+    at = lo
+    while at < hi:
+        m = min(BLOCK, hi - at)
+        _load(columns, at, m, rows)
+        moments[0] += _block(rows, m, Q, S, T, code, scale, u, cost, weight)
+        if costs.shape[0] > 0:
+            for i in range(m):
+                costs[at - lo + i] = cost[i]
+        if code == 0:
+            _add_products(u, 0, k, m, 0, 1, moments)
+        else:
+            for a in range(k):
+                for i in range(m):
+                    u[k + a, i] = weight[i] * u[a, i]
+            _add_products(u, k, k, m, 0, 1, moments)
+        if outer:
+            for c in range(1, C):
+                b = 3 * (c - 1)
+                r0, r1 = 4 + 2 * c, 5 + 2 * c
+                for i in range(m):
+                    x, y, z = u[0, i], u[1, i], u[2, i]
+                    p0 = R[3 * c, 0] * x + R[3 * c, 1] * y + R[3 * c, 2] * z
+                    p1 = R[3 * c + 1, 0] * x + R[3 * c + 1, 1] * y + R[3 * c + 1, 2] * z
+                    p2 = R[3 * c + 2, 0] * x + R[3 * c + 2, 1] * y + R[3 * c + 2, 2] * z
+                    s0, s1 = weight[i] * u[r0, i], weight[i] * u[r1, i]
+                    g[b, i] = -s1 * p2
+                    g[b + 1, i] = s0 * p2
+                    g[b + 2, i] = s1 * p0 - s0 * p1
+            for a in range(f):
+                row = g[d - f + a]
+                for i in range(m):
+                    row[i] = 0.0
+                for c in range(C2):
+                    q = N[c, a]
+                    for i in range(m):
+                        row[i] += q * u[4 + c, i]
+                for i in range(m):
+                    row[i] *= weight[i] * u[3, i]
+            _add_products(g, 0, d, m, 0, 0, products)
+        at += m
+
+
+@njit(types.void(_f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _i8, _f8[::1], _f8[:, ::1]), **OPTIONS)
+def assemble(moments, R, Q, S, N, exact, gradient, hessian):  # type: ignore[no-untyped-def]
+    """Gradient (d,) and J'J (d, d) from the moments: two for each free rotation and each step of T."""
+    C = R.shape[0] // 3
+    C2, f = 2 * C, 2 * C - 3
+    k = C2 + 4
+    M = np.empty((k, k))
+    at = 1
+    for a in range(k):
+        for b in range(a + 1):
+            M[a, b] = M[b, a] = moments[at]
+            at += 1
+    rotations = 3 * (C - 1)
+    # D (2, 3) of each rotation parameter: the first two rows of [e_a] R.
+    D = np.zeros((rotations, 2, 3))
+    for c in range(1, C):
+        for j in range(3):
+            D[3 * (c - 1), 1, j] = -R[3 * c + 2, j]
+            D[3 * (c - 1) + 1, 0, j] = R[3 * c + 2, j]
+            D[3 * (c - 1) + 2, 0, j] = -R[3 * c + 1, j]
+            D[3 * (c - 1) + 2, 1, j] = R[3 * c, j]
+    P = np.eye(C2)
+    for a in range(C2):
+        for b in range(C2):
+            P[a, b] -= Q[a, 0] * Q[b, 0] + Q[a, 1] * Q[b, 1] + Q[a, 2] * Q[b, 2]
+    G = np.zeros((3, 3))  # (A'A)^-1 = A^+ (A^+)'
+    for i in range(3):
+        for j in range(3):
+            for a in range(3):
+                G[i, j] += S[i, a] * S[j, a]
+    DM, DG = np.zeros((rotations, 2, 4)), np.zeros((rotations, 2, 3))
+    for a in range(rotations):
+        c = 4 + 2 * (a // 3 + 1)
+        s = 0.0
+        for h in range(2):
+            for j in range(3):
+                s += D[a, h, j] * M[c + h, j]
+                for i in range(4):
+                    DM[a, h, i] += D[a, h, j] * M[j, i]
+                for i in range(3):
+                    DG[a, h, i] += D[a, h, j] * G[j, i]
+        gradient[a] = s
+    for a in range(rotations):
+        c = 2 * (a // 3 + 1)
+        for b in range(a + 1):
+            e = 2 * (b // 3 + 1)
+            s = 0.0
+            for h in range(2):
+                for o in range(2):
+                    first = second = 0.0
+                    for i in range(3):
+                        first += DM[a, h, i] * D[b, o, i]
+                        second += DG[a, h, i] * D[b, o, i]
+                    s += P[c + h, e + o] * first
+                    if exact:
+                        s += M[4 + c + h, 4 + e + o] * second
+            hessian[a, b] = hessian[b, a] = s
+        for b in range(f):  # (P dA x)'N w = N' dA (x w): P N = N
+            s = N[c, b] * DM[a, 0, 3] + N[c + 1, b] * DM[a, 1, 3]
+            hessian[a, rotations + b] = hessian[rotations + b, a] = s
+    for b in range(f):
+        s = 0.0
+        for c in range(C2):
+            s += N[c, b] * M[4 + c, 3]
+        gradient[rotations + b] = s
+        for a in range(f):
+            hessian[rotations + a, rotations + b] = M[3, 3] if a == b else 0.0

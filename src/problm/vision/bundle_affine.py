@@ -1,0 +1,340 @@
+r"""Affine bundle adjustment: the weak-perspective model of the paper's supplement, by variable projection.
+
+A camera sees the first two coordinates of ``R_i X_j + t_i`` divided by a depth that is fixed for each point.
+For given cameras the points follow by linear least squares, in closed form, so they are eliminated: a residual
+block is one point's track in all C views (2C residuals, of which 2C - 3 are left), and the Jacobian is the
+exact one of the reduced functional (`problm.vision.affine_kernels`).
+
+*Gauge.* The model does not change when the world is rotated and shifted (the scale is fixed by the depths).
+Rotation: the first camera's R stays. Shift: the third translation of a camera never enters, and ``T + A c``
+gives the same residuals as T for every c. So T is kept in the range of the projector P: a step is ``T + N tau``
+with N (2C, 2C - 3) an orthonormal basis of that range, followed by the projection onto the new one, which
+changes no residual. That leaves 3 (C - 1) + 2C - 3 = 5C - 6 parameters, none of them idle, whatever the
+geometry of the cameras. In the end the world is shifted to where the start's translations had it.
+
+Two views leave one family of motions undetermined (Koenderink and van Doorn's affine structure from motion), so
+three are asked for. The mirror image of the scene about the image plane has the same cost (Necker's reversal):
+the start decides.
+
+With the plain squared loss the blocks enter through a (2C + 1)-square moment matrix only, so one pass over the
+data would be enough in principle; but costs computed from moments lose half their digits where residuals are
+small, robust losses have no moments, and batches make the passes few already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..chunks import sum_chunks
+from ..kernels import CHUNK, _square, available_threads, describe, loadable
+from ..losses import USER_CODE, Loss, as_loss
+from ..manifolds import rotate
+from ..normal import Normal
+from ..result import Result
+from ..sampling import SampledColumns, as_generator
+from .affine_kernels import assemble, costs_chunk, linearize_chunk, moment_count
+from .affine_start import factorise, fixed_depths, given_cameras
+
+Array = NDArray[np.float64]
+_NO_FLOAT = np.empty(0)
+
+
+@dataclass(frozen=True, eq=False)
+class AffineBundle:
+    """Cameras and points of a weak-perspective reconstruction."""
+
+    rotations: Array
+    """(C, 3, 3), world to camera; the first is the start's."""
+    translations: Array
+    """(C, 3); the third component, which the model does not see, is the start's."""
+    points: Array
+    """(P, 3)."""
+    depths: Array
+    """(P,) the fixed depths."""
+    cost: float
+    """Half the sum of (robustified) squared residuals, in the observations' units squared."""
+    rmse: float
+    """Root of the mean squared distance between model and observation, in the observations' units."""
+    result: Result
+    """The solver's: status, message, history; ``x`` is theta of the problem."""
+    problem: Any = field(repr=False)
+
+    def __str__(self) -> str:
+        r = self.result
+        return (
+            f"affine bundle: {len(self.rotations)} views, {len(self.points)} points\n{r.message}\n"
+            f"cost {self.cost:.6e}, rmse {self.rmse:.4g}; {r.nit} iterations, {r.seconds:.2f} s"
+        )
+
+
+class AffineProblem:
+    """Tracks seen in all C views as residual blocks, rotations and translations as parameters.
+
+    A point theta, (11 C,), holds the rotations row by row and then the first two translations of each camera.
+
+    Parameters
+    ----------
+    observations
+        (C, P, 2); read in place if float64 or float32.
+    depths
+        (P,), positive.
+    loss
+        On the norm of a track's 2C residuals. It is increasing, so it does not change where the point lies best, and
+        elimination stays exact.
+    exact
+        The exact Jacobian of the reduced functional; else Kaufman's approximation.
+    threads, rng
+        Threads of the kernels; seed of the random order of the points.
+    """
+
+    def __init__(
+        self,
+        observations: NDArray[Any],
+        depths: Array,
+        *,
+        loss: Loss | None = None,
+        exact: bool = True,
+        threads: int = 1,
+        rng: np.random.Generator | int | None = 0,
+    ) -> None:
+        self.views = len(observations)
+        self.loss = Loss.named("linear") if loss is None else loss
+        if self.loss.code == USER_CODE:
+            raise TypeError(f"loss={self.loss.name!r}: affine bundle adjustment takes built-in losses only")
+        self._exact, self._threads = int(exact), threads
+        columns = [observations[i, :, k] for i in range(self.views) for k in range(2)]
+        self.data = SampledColumns([*(loadable(c) for c in columns), loadable(depths)], rng)
+        self._everything = describe(self.data.columns)
+
+    @property
+    def n(self) -> int:
+        return self.data.n
+
+    @property
+    def dim(self) -> int:
+        return 5 * self.views - 6
+
+    @property
+    def components(self) -> int:
+        """Residuals of a block less the three coordinates of its point."""
+        return 2 * self.views - 3
+
+    @property
+    def cost_bound(self) -> float:
+        return self.loss.bound
+
+    def boundary(self, position: int) -> int:
+        return self.data.order.boundary(position)
+
+    def release(self) -> None:
+        self.data.release()
+
+    def retract(self, theta: Array, delta: Array) -> Array:
+        C = self.views
+        _, _, N, _, _ = self._frame(theta)
+        out = theta.copy()
+        for c in range(1, C):
+            out[9 * c : 9 * c + 9] = rotate(theta[9 * c : 9 * c + 9], delta[3 * (c - 1) : 3 * c])
+        T = theta[9 * C :] + N @ delta[3 * (C - 1) :]
+        Q, _ = np.linalg.qr(_axes(out, C))
+        out[9 * C :] = T - Q @ (Q.T @ T)
+        return out
+
+    def linearize(self, theta: Array, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
+        columns, n, d = self._columns(lo, hi), hi - lo, self.dim
+        Q, S, N, R, T = self._frame(theta)
+
+        def chunk(a: int, b: int) -> tuple[Array, ...]:
+            moments = np.zeros(moment_count(self.views))
+            products = np.zeros(d * (d + 1) // 2 if outer else 0)
+            part = _NO_FLOAT if costs is None else costs[a:b]
+            args = (columns, a, b, Q, S, T, self.loss.code, self.loss.scale, R, N, int(outer), part)
+            linearize_chunk(*args, moments, products)
+            return moments, products
+
+        moments, products = sum_chunks(chunk, n, CHUNK, self._threads)
+        gradient, hessian = np.empty(d), np.empty((d, d))
+        assemble(moments, R, Q, S, N, self._exact, gradient, hessian)
+        return Normal(n, float(moments[0]), gradient, hessian, _square(products, d) if outer else None)
+
+    def costs(self, theta: Array, lo: int, hi: int) -> Array:
+        costs = np.empty(hi - lo)
+        self._evaluate(theta, lo, hi, costs)
+        return costs
+
+    def cost(self, theta: Array) -> float:
+        return self._evaluate(theta, 0, self.n, _NO_FLOAT)
+
+    def residuals(self, theta: Array) -> Array:
+        """Residuals (n, 2C) of all tracks, with their points where they lie best."""
+        x, y = self._solve(theta)
+        C = self.views
+        return y + x @ _axes(theta, C).T
+
+    def points(self, theta: Array) -> Array:
+        """The eliminated points (n, 3)."""
+        depths = np.asarray(self.data.columns[-1], dtype=np.float64)
+        return self._solve(theta)[0] * depths[:, None]
+
+    def first_bad_row(self, theta: Array) -> int | None:
+        bad = np.flatnonzero(~np.isfinite(self.costs(theta, 0, self.n)))
+        return int(bad[0]) if len(bad) else None
+
+    def _solve(self, theta: Array) -> tuple[Array, Array]:
+        observed = np.stack(self.data.columns[:-1], axis=1).astype(np.float64, copy=False)
+        y = theta[9 * self.views :] / np.asarray(self.data.columns[-1], dtype=np.float64)[:, None] - observed
+        Q, S, _, _, _ = self._frame(theta)
+        return y @ Q @ S.T, y
+
+    def _frame(self, theta: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Q (2C, 3), S = -R_A^-1 (3, 3), N (2C, 2C - 3), the rotations (3C, 3), and T (2C,) of a point."""
+        C = self.views
+        full, triangle = np.linalg.qr(_axes(theta, C), mode="complete")
+        S = -np.linalg.inv(triangle[:3])
+        Q, N = np.ascontiguousarray(full[:, :3]), np.ascontiguousarray(full[:, 3:])
+        return Q, S, N, theta[: 9 * C].reshape(3 * C, 3), theta[9 * C :]
+
+    def _evaluate(self, theta: Array, lo: int, hi: int, costs: Array) -> float:
+        columns = self._columns(lo, hi)
+        Q, S, _, _, T = self._frame(theta)
+
+        def chunk(a: int, b: int) -> tuple[Array, ...]:
+            total = np.zeros(1)
+            part = costs[a:b] if len(costs) else costs
+            costs_chunk(columns, a, b, Q, S, T, self.loss.code, self.loss.scale, part, total)
+            return (total,)
+
+        return float(sum_chunks(chunk, hi - lo, CHUNK, self._threads)[0][0])
+
+    def _columns(self, lo: int, hi: int) -> NDArray[np.int64]:
+        if lo == 0 and hi == self.n:
+            return self._everything
+        self._views = self.data.rows(lo, hi)
+        return describe(self._views)
+
+
+def affine_bundle_adjustment(
+    observations: ArrayLike,
+    cameras: tuple[ArrayLike, ArrayLike] | None = None,
+    points: ArrayLike | None = None,
+    *,
+    depths: ArrayLike | None = None,
+    jacobian: str = "exact",
+    loss: str | Loss = "linear",
+    f_scale: float = 1.0,
+    threads: int | None = None,
+    rng: np.random.Generator | int | None = 0,
+    **options: Any,
+) -> AffineBundle:
+    """Weak-perspective bundle adjustment with every point seen in every view, by variable projection.
+
+    Minimises the squared distances between ``observations[i, j]`` and ``(R_i X_j + t_i)[:2] / depth_j`` over rotations,
+    translations and points, the depths being fixed.
+
+    Parameters
+    ----------
+    observations
+        (C, P, 2) with C >= 3 views: image coordinates divided by the focal length (or any unit common to all views).
+    cameras
+        Rotations (C, 3, 3) and translations (C, 3) to start from. Without them: a factorisation (Tomasi and Kanade)
+        of a sample of the points.
+    points
+        (P, 3) at the start. Only used for the depths.
+    depths
+        (P,) fixed depths. By default the mean over the views of the start's where cameras and points are given,
+        else 1.
+    jacobian
+        ``"exact"`` (Golub and Pereyra) or ``"kaufman"``, which leaves out a term that vanishes with the residuals.
+    loss, f_scale
+        Robust loss on the norm of a whole track's residuals, and its scale.
+    threads
+        Of the kernels; by default all cores that the process may use. Results do not depend on it.
+    rng
+        Seed of the random order of the points.
+    **options
+        Options of the solver: ``acceptance``, ``max_iter``, ``max_time``, ``ftol``, ``accuracy``, ``callback``, ...
+
+    Returns
+    -------
+    AffineBundle
+
+    Examples
+    --------
+    >>> from scipy.spatial.transform import Rotation
+    >>> rng = np.random.default_rng(0)
+    >>> R = Rotation.from_euler("yx", [[0.0, 0.0], [0.3, 0.1], [-0.2, 0.4]]).as_matrix()
+    >>> X = rng.normal(size=(2000, 3))
+    >>> seen = np.einsum("cij,pj->cpi", R[:, :2], X) + 1e-3 * rng.normal(size=(3, 2000, 2))
+    >>> fit = affine_bundle_adjustment(seen)
+    >>> fit.result.success, f"{fit.rmse / (1e-3 * np.sqrt(2)):.1f}"   # 3 of 6 residuals are left to the noise
+    (True, '0.7')
+    >>> angle = Rotation.from_matrix(fit.rotations[1]).magnitude()
+    >>> bool(abs(angle - Rotation.from_matrix(R[1]).magnitude()) < 0.01)
+    True
+    """
+    from ..solver import solve
+
+    seen = np.asarray(observations)
+    if seen.dtype.kind not in "fiu":
+        seen = seen.astype(np.float64)
+    if seen.ndim != 3 or seen.shape[2] != 2:
+        raise ValueError(f"observations must have the shape (C, P, 2), got {seen.shape}")
+    C, P = seen.shape[:2]
+    if C < 3:
+        raise ValueError(f"observations: affine motion needs at least 3 views, got {C}")
+    if P < 4:
+        raise ValueError(f"observations: at least 4 points are needed, got {P}")
+    if jacobian not in ("exact", "kaufman"):
+        raise ValueError(f"jacobian={jacobian!r} is not known; choose 'exact' or 'kaufman'")
+    generator = as_generator(rng)
+    R, t = given_cameras(cameras, C) if cameras is not None else (None, np.zeros((C, 3)))
+    depth = fixed_depths(depths, points, R, t, P)
+    sample = np.sort(generator.choice(P, min(P, 5000), replace=False, shuffle=False))
+    if not np.isfinite(seen[:, sample]).all():
+        raise ValueError(
+            "observations must be finite: every point must be seen in every view (leave out points that are not, "
+            "or use problm.bundle_adjustment)"
+        )
+    if R is None:
+        R, t = factorise(seen[:, sample].astype(np.float64), depth[sample])
+    theta = np.concatenate([R.ravel(), t[:, :2].ravel()])
+    the_loss = as_loss(loss, f_scale)
+    problem = AffineProblem(
+        seen,
+        depth,
+        loss=the_loss,
+        exact=jacobian == "exact",
+        threads=threads or available_threads(),
+        rng=generator,
+    )
+    T0 = theta[9 * C :].copy()
+    if np.linalg.matrix_rank(_axes(theta, C), tol=1e-6) < 3:
+        raise ValueError("cameras: all views look in the same direction, so depth cannot be seen; move the start apart")
+    result = solve(problem, problem.retract(theta, np.zeros(problem.dim)), **options)
+    # Shift the world to where the start's translations had it: adds A c, which no residual sees.
+    best = result.x.copy()
+    Q, _ = np.linalg.qr(_axes(best, C))
+    best[9 * C :] += Q @ (Q.T @ T0)
+    residuals = problem.residuals(best)
+    squares = np.einsum("pk,pk->p", residuals, residuals)
+    translations = t.copy()
+    translations[:, :2] = best[9 * C :].reshape(C, 2)
+    return AffineBundle(
+        best[: 9 * C].reshape(C, 3, 3).copy(),
+        translations,
+        problem.points(best),
+        depth,
+        float(the_loss.cost(squares).sum()),
+        float(np.sqrt(squares.sum() / (C * P))),
+        result,
+        problem,
+    )
+
+
+def _axes(theta: Array, C: int) -> Array:
+    """A (2C, 3): the first two rows of every rotation."""
+    return theta[: 9 * C].reshape(C, 3, 3)[:, :2].reshape(2 * C, 3)

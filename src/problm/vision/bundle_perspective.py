@@ -1,0 +1,293 @@
+r"""Bundle adjustment as a problem in the cameras alone.
+
+Every point is eliminated: block j is the track of one point, its cost the least that any place of the point
+gives (`problm.vision.bundle_points`), and its derivatives those of the reduced functional
+(`problm.vision.bundle_kernels`). So N is the number of points, d that of camera parameters, and batches are
+drawn over points.
+
+*A function of theta.* The inner solves need starts. They come from the last linearised theta: ``base`` holds
+the points found there; a trial writes to ``trial`` and leaves ``base`` alone, so that a rejected trial leaves
+no trace; what an accepted trial found becomes the base when it is next read (``stamp`` says which theta a row
+of ``trial`` belongs to). Every inner solve runs until less than 1e-12 of the block's cost is left to gain, so a
+cost depends on its start, and thereby on the order of evaluations, by about that much and no more, unless the
+start decides between two valleys of a track's cost; then the answer is the valley that follows the path of the
+cameras, as in any bundle adjustment.
+
+*Gauge.* Moving the world by a similarity changes nothing: the reduced matrix H has 7 vanishing eigenvalues. No
+camera is singled out. With G (d, 7) the tangent vectors of the similarity group at theta and D = diag(H), ``D G
+(G'DG)^-1 G'D`` is added to H. Because ``H G = 0`` and ``g'G = 0``, the Gauss-Newton step and the decrease it
+promises stay exactly as they were, only the 7 idle directions now have curvature and the step has none of them.
+The term is the same for every basis of the gauge space and, like the parameters themselves (which live in each
+camera's own frame), unaffected by a change of the world: a solve started from a transformed world takes the
+same steps. With one fixed image only the scale about its centre is left (G has one column), with two there is
+nothing to fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..chunks import sum_chunks
+from ..losses import USER_CODE, Loss
+from ..normal import Normal
+from ..sampling import RandomOrder
+from .bundle_kernels import COLUMNS, costs_chunk, linearize_chunk, move_cameras
+from .camera_models import GROUPS, MODELS
+from .reconstruction import Reconstruction
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+CHUNK = 2048
+MOST_PARAMETERS = 5000
+_NO_ROWS = np.empty(0, dtype=np.int64)
+_NO_FLOAT = np.empty(0)
+
+
+class BundleProblem:
+    """Cameras of a `Reconstruction` as parameters, its tracks as residual blocks.
+
+    A point theta, (12 C + 8 G,), holds the rotations (row by row) and translations of the C images and the eight
+    intrinsics (`problm.vision.camera_models.PLACES`) of the G cameras; its tangent space holds what is free.
+
+    Parameters
+    ----------
+    model
+        The reconstruction; tracks of fewer than two observations are left out.
+    free
+        Groups of intrinsics to estimate: any of ``focal``, ``principal_point``, ``distortion``.
+    fixed_images
+        Images whose pose stays.
+    loss
+        On each observation's error in pixels.
+    threads, rng
+        Threads of the kernels; seed of the random order of the points.
+
+    Attributes
+    ----------
+    kept
+        (n,) the points of the model that are blocks of the problem.
+    base
+        (n, 4) homogeneous points at the last linearised theta.
+    """
+
+    def __init__(
+        self,
+        model: Reconstruction,
+        *,
+        free: Collection[str] = ("focal", "distortion"),
+        fixed_images: Collection[int] = (),
+        loss: Loss | None = None,
+        threads: int = 1,
+        rng: np.random.Generator | int | None = 0,
+    ) -> None:
+        self.loss = Loss.named("linear") if loss is None else loss
+        if self.loss.code == USER_CODE:
+            raise TypeError(
+                f"loss={self.loss.name!r}: bundle adjustment is compiled and takes built-in losses only; "
+                "choose one of problm.losses.LOSSES"
+            )
+        self._threads = threads
+        self._scale2 = self.loss.scale**2
+        self._tracks(model)
+        self._parameters(model, set(free), set(fixed_images))
+        self._order = RandomOrder(self.n, rng)
+        X = np.concatenate([model.points[self.kept], np.ones((self.n, 1))], axis=1)
+        self.base = X / np.linalg.norm(X, axis=1, keepdims=True)
+        self._trial = np.empty_like(self.base)
+        self._stamp = np.full(self.n, -1, dtype=np.int64)
+        self._count = 0
+        self._here = self._latest = (0, _NO_FLOAT)  # number and theta last linearised, last tried
+
+    def _tracks(self, model: Reconstruction) -> None:
+        lengths = model.track_lengths
+        self.kept = np.flatnonzero(lengths >= 2)
+        if len(self.kept) == len(lengths):
+            self.start, self.image, self.xy = model.start, model.image, model.xy
+        else:
+            mine = np.repeat(lengths >= 2, lengths)
+            self.start = np.concatenate([[0], np.cumsum(lengths[self.kept])]).astype(np.int64)
+            self.image, self.xy = model.image[mine], model.xy[mine]
+        if not len(self.kept):
+            raise ValueError("model: no point is seen twice, so there is nothing to adjust")
+        self.longest = int(lengths.max())
+
+    def _parameters(self, model: Reconstruction, free: set[str], fixed: set[int]) -> None:
+        images = len(model.rotations)
+        self._camera = np.ascontiguousarray(model.camera, dtype=np.int64)
+        self._local = np.full((images, COLUMNS), -1, dtype=np.int64)
+        self._tangent = np.full((images, COLUMNS), -1, dtype=np.int64)
+        self._width = np.zeros(images, dtype=np.int64)
+        used = np.unique(self.image)
+        self.free_images = np.setdiff1d(used, list(fixed))
+        self._gauge_size = 7 if len(self.free_images) == len(used) else 1 if len(fixed & set(used.tolist())) == 1 else 0
+        self._anchor = min(fixed & set(used.tolist()), default=-1)
+        d = 0
+        for i in self.free_images:
+            self._local[i, :6] = np.arange(6)
+            self._tangent[i, :6] = np.arange(d, d + 6)
+            self._width[i] = 6
+            d += 6
+        places = sorted(p for group in free for p in GROUPS[group])
+        for k, camera in enumerate(model.intrinsics):
+            mine = used[self._camera[used] == k]
+            numbers: dict[int, int] = {}
+            for place in places if len(mine) else []:
+                q = MODELS[camera.model][place]
+                if q < 0:
+                    continue
+                if q not in numbers:
+                    numbers[q] = d
+                    self._tangent[mine, self._width[mine]] = d
+                    self._width[mine] += 1
+                    d += 1
+                # One focal length stands at two places: both get its column.
+                column = np.argmax(self._tangent[mine] == numbers[q], axis=1)
+                self._local[mine, 6 + place] = column
+        if d > MOST_PARAMETERS:
+            raise ValueError(
+                f"model: {d} camera parameters make a dense matrix too large; at most {MOST_PARAMETERS} are meant "
+                "for this method: fix intrinsics, or adjust fewer images at a time"
+            )
+        if d == 0:
+            raise ValueError("fixed_images, intrinsics: nothing is left to estimate; free an image or intrinsics")
+        self._dim = d
+
+    @property
+    def n(self) -> int:
+        return len(self.kept)
+
+    @property
+    def dim(self) -> int:
+        return self._dim
+
+    @property
+    def components(self) -> int:
+        """Residuals that a block has left, in the mean, after its three point coordinates are taken out."""
+        return max(1, round((2 * len(self.xy) - 3 * self.n) / self.n))
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """Residuals less all parameters, those of the points too; the gauge freedoms are no parameters."""
+        return max(1, 2 * len(self.xy) - 3 * self.n - self.dim + self._gauge_size)
+
+    @property
+    def cost_bound(self) -> float:
+        return self.loss.bound * self.longest
+
+    def boundary(self, position: int) -> int:
+        return self._order.boundary(position)
+
+    def retract(self, theta: Array, delta: Array) -> Array:
+        return move_cameras(theta, np.ascontiguousarray(delta), self._local, self._tangent, self._camera)
+
+    def linearize(self, theta: Array, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
+        if theta is not self._here[1]:
+            self._here = self._number(theta)
+        rows, cams, d = self._rows(lo, hi), self._cameras(theta), self.dim
+
+        def chunk(a: int, b: int) -> tuple[Array, ...]:
+            gradient, half = np.zeros(d), np.zeros((d, d))
+            products = np.zeros((d, d) if outer else (0, 0))
+            cost = linearize_chunk(
+                cams, self.start, self.image, self.xy, rows, a, b, self.base, self._trial, self._stamp,
+                self._here[0], self.loss.code, self._scale2, self._local, self._width, self._tangent, self.longest,
+                int(outer), _NO_FLOAT if costs is None else costs[a:b], gradient, half, products,
+            )  # fmt: skip
+            return np.array([cost]), gradient, half, products
+
+        cost, gradient, half, products = sum_chunks(chunk, hi - lo, CHUNK, self._threads)
+        hessian = half + half.T
+        self._hold_gauge(theta, hessian)
+        return Normal(hi - lo, float(cost[0]), gradient, hessian, products if outer else None)
+
+    def costs(self, theta: Array, lo: int, hi: int) -> Array:
+        costs = np.empty(hi - lo)
+        self._evaluate(theta, lo, hi, costs)
+        return costs
+
+    def cost(self, theta: Array) -> float:
+        return self._evaluate(theta, 0, self.n, None)
+
+    def points(self, theta: Array) -> Array:
+        """The eliminated points (n, 4) at theta: homogeneous, unit length; in the order of `kept`."""
+        self._evaluate(theta, 0, self.n, None)
+        return self._trial.copy()
+
+    def first_bad_row(self, theta: Array) -> int | None:
+        """The first point of the model whose cost is not a finite number."""
+        bad = np.flatnonzero(~np.isfinite(self.costs(theta, 0, self.n)))
+        return int(self.kept[bad[0]]) if len(bad) else None
+
+    def gauge(self, theta: Array) -> Array:
+        """Tangent vectors (d, 7), (d, 1) or (d, 0) along which the world moves and no residual changes.
+
+        X -> (1 + s)(X + q cross X) + c is undone by w = -R q and v = s t - R c - w cross t of each camera.
+        """
+        G = np.zeros((self.dim, self._gauge_size))
+        if not self._gauge_size:
+            return G
+        poses = theta[: 12 * len(self._local)].reshape(-1, 12)[self.free_images]
+        R, t = poses[:, :9].reshape(-1, 3, 3), poses[:, 9:]
+        turn = self._tangent[self.free_images, 0][:, None] + np.arange(3)
+        if self._gauge_size == 7:
+            G[turn, :3] = -R
+            G[turn + 3, :3] = np.cross(R, t[:, :, None], axis=1)
+            G[turn + 3, 3:6] = -R
+            G[turn + 3, 6] = t
+        else:
+            anchor = theta[12 * self._anchor : 12 * self._anchor + 12]
+            centre = -anchor[:9].reshape(3, 3).T @ anchor[9:]
+            G[turn + 3, 0] = t + R @ centre
+        return G
+
+    def _hold_gauge(self, theta: Array, hessian: Array) -> None:
+        if self._gauge_size and np.isfinite(hessian).all():
+            G = self.gauge(theta)
+            scaled = hessian.diagonal()[:, None] * G
+            hessian += scaled @ np.linalg.pinv(G.T @ scaled, hermitian=True) @ scaled.T
+
+    def _evaluate(self, theta: Array, lo: int, hi: int, costs: Array | None) -> float:
+        here = self._here
+        number = here[0] if theta is here[1] else self._number(theta)[0]
+        rows, cams = self._rows(lo, hi), self._cameras(theta)
+        if not (cams[:, 12:14] > 0.0).all():  # a focal length went through zero: no such step is taken
+            if costs is not None:
+                costs.fill(np.inf)
+            return np.inf
+
+        def chunk(a: int, b: int) -> tuple[Array, ...]:
+            part = np.empty(b - a) if costs is None else costs[a:b]
+            costs_chunk(
+                cams, self.start, self.image, self.xy, rows, a, b, self.base, self._trial, self._stamp, number,
+                here[0], self.loss.code, self._scale2, part,
+            )  # fmt: skip
+            return (part.sum(keepdims=True),)
+
+        return float(sum_chunks(chunk, hi - lo, CHUNK, self._threads)[0][0])
+
+    def _number(self, theta: Array) -> tuple[int, Array]:
+        """A number for this theta, the same as long as it is the latest."""
+        if theta is not self._latest[1]:
+            self._count += 1
+            self._latest = (self._count, theta)
+        return self._latest
+
+    def _cameras(self, theta: Array) -> Array:
+        images = len(self._local)
+        cams = np.empty((images, 20))
+        cams[:, :12] = theta[: 12 * images].reshape(images, 12)
+        cams[:, 12:] = theta[12 * images :].reshape(-1, 8)[self._camera]
+        return cams
+
+    def _rows(self, lo: int, hi: int) -> Index:
+        return _NO_ROWS if lo == 0 and hi == self.n else self._order.indices(lo, hi)
+
+
+def start_point(model: Reconstruction) -> Array:
+    """theta, (12 C + 8 G,), of a reconstruction."""
+    poses = np.concatenate([model.rotations.reshape(-1, 9), model.translations], axis=1)
+    return np.concatenate([poses.ravel(), *[camera.places for camera in model.intrinsics]])

@@ -1,0 +1,216 @@
+r"""The inner solve of bundle adjustment: where a track's point lies best, for given cameras.
+
+The cost of a track is ``f(X) = sum_m s^2/2 rho(||r_m(X)||^2 / s^2)`` over its observations. Points are
+homogeneous unit 4-vectors: a point of little parallax whose best place is at infinity, or beyond, is then
+nothing special, where Euclidean coordinates would crawl. The projection does not depend on the length of X, so
+``J_X X = 0``, and steps live in the three dimensions orthogonal to X (basis B, a Householder reflection).
+
+Gauss-Newton with ``(B'HB + mu diag) u = -B'g``, mu = 0 while the cost falls; it ends where the promised
+decrease ``g'H^-1 g / 2`` is below 1e-12 of the cost. The value found depends on the start by no more than that
+(as long as it lies in the same valley), which is below every tolerance of the solver: so warm starts may come
+from anywhere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+
+from ..kernels import FASTMATH, _rho
+
+_f8, _i8 = types.float64, types.int64
+CAMERA = 20
+"""Numbers of an image in a packed point: R row by row, t, the 8 intrinsics."""
+INNER_TOL = 1e-12
+INNER_STEPS = 50
+WORK = 71
+
+OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
+
+
+@njit(types.UniTuple(_f8, 2)(_f8[::1], _f8, _f8, _f8[::1], _f8[:, ::1]), inline="always", **OPTIONS)
+def _project(cam, u, v, scratch, D):  # type: ignore[no-untyped-def]
+    """Distorted pixel of the normalised (u, v); D (2, 2) its derivative; scratch: u', v' before the focal length."""
+    k1, k2, p1, p2 = cam[16], cam[17], cam[18], cam[19]
+    q = u * u + v * v
+    radial = 1.0 + q * (k1 + q * k2)
+    slope = k1 + 2.0 * q * k2
+    a = u * radial + 2.0 * p1 * u * v + p2 * (q + 2.0 * u * u)
+    b = v * radial + 2.0 * p2 * u * v + p1 * (q + 2.0 * v * v)
+    cross = 2.0 * (u * v * slope + p1 * u + p2 * v)
+    D[0, 0] = cam[12] * (radial + 2.0 * u * u * slope + 2.0 * p1 * v + 6.0 * p2 * u)
+    D[0, 1] = cam[12] * cross
+    D[1, 0] = cam[13] * cross
+    D[1, 1] = cam[13] * (radial + 2.0 * v * v * slope + 2.0 * p2 * u + 6.0 * p1 * v)
+    scratch[0] = a
+    scratch[1] = b
+    return cam[12] * a + cam[14], cam[13] * b + cam[15]
+
+
+@njit(
+    _f8(_f8[:, ::1], _i8[::1], _f8[:, ::1], _i8, _i8, _f8[::1], _i8, _f8, _f8[::1], _f8[:, ::1], _f8[::1]),
+    **OPTIONS,
+)
+def _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums):  # type: ignore[no-untyped-def]
+    """Cost of a track at X; sums: gradient (4) and lower triangle of the matrix (10) by X."""
+    for k in range(14):
+        sums[k] = 0.0
+    X0, X1, X2, X3 = X[0], X[1], X[2], X[3]
+    total = 0.0
+    for m in range(lo, hi):
+        cam = cams[image[m]]
+        x = cam[0] * X0 + cam[1] * X1 + cam[2] * X2 + cam[9] * X3
+        y = cam[3] * X0 + cam[4] * X1 + cam[5] * X2 + cam[10] * X3
+        z = cam[6] * X0 + cam[7] * X1 + cam[8] * X2 + cam[11] * X3
+        iz = 1.0 / z
+        u, v = x * iz, y * iz
+        a, b = _project(cam, u, v, scratch, D)
+        r0, r1 = a - xy[m, 0], b - xy[m, 1]
+        square = r0 * r0 + r1 * r1
+        w = 1.0
+        if code == 0:
+            total += 0.5 * square
+        else:
+            value, w = _rho(code, 0, square / s2)
+            total += 0.5 * s2 * value
+        a0, a1 = D[0, 0] * iz, D[0, 1] * iz
+        b0, b1 = D[1, 0] * iz, D[1, 1] * iz
+        a2, b2 = -(a0 * u + a1 * v), -(b0 * u + b1 * v)
+        p0 = a0 * cam[0] + a1 * cam[3] + a2 * cam[6]
+        p1 = a0 * cam[1] + a1 * cam[4] + a2 * cam[7]
+        p2 = a0 * cam[2] + a1 * cam[5] + a2 * cam[8]
+        p3 = a0 * cam[9] + a1 * cam[10] + a2 * cam[11]
+        q0 = b0 * cam[0] + b1 * cam[3] + b2 * cam[6]
+        q1 = b0 * cam[1] + b1 * cam[4] + b2 * cam[7]
+        q2 = b0 * cam[2] + b1 * cam[5] + b2 * cam[8]
+        q3 = b0 * cam[9] + b1 * cam[10] + b2 * cam[11]
+        r0 *= w
+        r1 *= w
+        sums[0] += p0 * r0 + q0 * r1
+        sums[1] += p1 * r0 + q1 * r1
+        sums[2] += p2 * r0 + q2 * r1
+        sums[3] += p3 * r0 + q3 * r1
+        if code != 0:
+            root = np.sqrt(w)
+            p0, p1, p2, p3 = p0 * root, p1 * root, p2 * root, p3 * root
+            q0, q1, q2, q3 = q0 * root, q1 * root, q2 * root, q3 * root
+        sums[4] += p0 * p0 + q0 * q0
+        sums[5] += p1 * p0 + q1 * q0
+        sums[6] += p1 * p1 + q1 * q1
+        sums[7] += p2 * p0 + q2 * q0
+        sums[8] += p2 * p1 + q2 * q1
+        sums[9] += p2 * p2 + q2 * q2
+        sums[10] += p3 * p0 + q3 * q0
+        sums[11] += p3 * p1 + q3 * q1
+        sums[12] += p3 * p2 + q3 * q2
+        sums[13] += p3 * p3 + q3 * q3
+    return total
+
+
+@njit(types.void(_f8[::1], _f8[:, ::1]), **OPTIONS)
+def _basis(X, B):  # type: ignore[no-untyped-def]
+    """Orthonormal basis B (4, 3) of what is orthogonal to the unit vector X (4,)."""
+    sign = 1.0 if X[3] >= 0.0 else -1.0
+    last = X[3] + sign
+    factor = 1.0 / (1.0 + abs(X[3]))
+    for j in range(3):
+        for i in range(3):
+            B[i, j] = -factor * X[i] * X[j]
+        B[3, j] = -factor * last * X[j]
+        B[j, j] += 1.0
+
+
+@njit(types.void(_f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1]), **OPTIONS)
+def _project_tangent(sums, B, g, V):  # type: ignore[no-untyped-def]
+    """Gradient g = B'g4 and matrix V = B'H4 B (3, 3) in the tangent space of X."""
+    for j in range(3):
+        g[j] = sums[0] * B[0, j] + sums[1] * B[1, j] + sums[2] * B[2, j] + sums[3] * B[3, j]
+        # Column j of H4 B, from the lower triangle.
+        b0, b1, b2, b3 = B[0, j], B[1, j], B[2, j], B[3, j]
+        h0 = sums[4] * b0 + sums[5] * b1 + sums[7] * b2 + sums[10] * b3
+        h1 = sums[5] * b0 + sums[6] * b1 + sums[8] * b2 + sums[11] * b3
+        h2 = sums[7] * b0 + sums[8] * b1 + sums[9] * b2 + sums[12] * b3
+        h3 = sums[10] * b0 + sums[11] * b1 + sums[12] * b2 + sums[13] * b3
+        for i in range(j, 3):
+            V[i, j] = B[0, i] * h0 + B[1, i] * h1 + B[2, i] * h2 + B[3, i] * h3
+
+
+@njit(types.boolean(_f8[:, ::1], _f8, _f8[:, ::1]), **OPTIONS)
+def _factor(V, mu, L):  # type: ignore[no-untyped-def]
+    """Cholesky factor of V + mu diag(V), lower; False where a pivot vanishes. Its diagonal holds 1 / L_kk."""
+    for i in range(3):
+        for j in range(i + 1):
+            s = V[i, j]
+            if i == j:
+                s *= 1.0 + mu
+            for k in range(j):
+                s -= L[i, k] * L[j, k]
+            if i == j:
+                if not s > 1e-14 * V[i, i]:
+                    return False
+                L[i, i] = 1.0 / np.sqrt(s)
+            else:
+                L[i, j] = s * L[j, j]
+    return True
+
+
+@njit(
+    _f8(_f8[:, ::1], _i8[::1], _f8[:, ::1], _i8, _i8, _f8[::1], _i8, _f8, _f8[::1]),
+    **OPTIONS,
+)
+def solve_point(cams, image, xy, lo, hi, X, code, s2, work):  # type: ignore[no-untyped-def]
+    """Move the unit vector X (4,) to the minimum of its track's cost, which is returned. work: (WORK,)."""
+    scratch, D = work[0:2], work[2:6].reshape(2, 2)
+    sums, other = work[6:20], work[20:34]
+    B, g, V = work[34:46].reshape(4, 3), work[46:49], work[49:58].reshape(3, 3)
+    L, new = work[58:67].reshape(3, 3), work[67:71]
+    cost = _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums)
+    if not cost < np.inf:
+        return cost
+    size = 0.0
+    for m in range(lo, hi):
+        size += xy[m, 0] * xy[m, 0] + xy[m, 1] * xy[m, 1]
+    # Below this the residuals are rounding of the pixels themselves: (1e-11 of a pixel coordinate)^2.
+    least = 1e-22 * size
+    mu = 0.0
+    _basis(X, B)
+    _project_tangent(sums, B, g, V)
+    for _ in range(INNER_STEPS):
+        if not _factor(V, mu, L):
+            if mu > 1e6:
+                break
+            mu = max(10.0 * mu, 1e-6)
+            continue
+        y0 = g[0] * L[0, 0]
+        y1 = (g[1] - L[1, 0] * y0) * L[1, 1]
+        y2 = (g[2] - L[2, 0] * y0 - L[2, 1] * y1) * L[2, 2]
+        if 0.5 * (y0 * y0 + y1 * y1 + y2 * y2) * (1.0 + mu) <= INNER_TOL * cost + least:
+            break
+        u2 = -y2 * L[2, 2]
+        u1 = (-y1 - L[2, 1] * u2) * L[1, 1]
+        u0 = (-y0 - L[1, 0] * u1 - L[2, 0] * u2) * L[0, 0]
+        norm = 0.0
+        for i in range(4):
+            new[i] = X[i] + B[i, 0] * u0 + B[i, 1] * u1 + B[i, 2] * u2
+            norm += new[i] * new[i]
+        norm = 1.0 / np.sqrt(norm)
+        for i in range(4):
+            new[i] *= norm
+        trial = _point_pass(cams, image, xy, lo, hi, new, code, s2, scratch, D, other)
+        if trial < cost:
+            stuck = cost - trial <= 1e-15 * cost
+            cost = trial
+            for i in range(4):
+                X[i] = new[i]
+            for i in range(14):
+                sums[i] = other[i]
+            mu = 0.0 if mu < 1e-5 else 0.1 * mu
+            _basis(X, B)
+            _project_tangent(sums, B, g, V)
+            if stuck:
+                break
+        else:
+            if trial - cost <= 1e-14 * cost or mu > 1e8:
+                break  # rounding: no step can be told from none
+            mu = max(10.0 * mu, 1e-3)
+    return cost
