@@ -360,7 +360,9 @@ def test_damping_rules_by_hand():
         assert rule.value == 1e-3
         for _ in range(100):
             rule.accept(1.0)
-        assert rule.value == 1e-12
+        assert rule.value == 1e-30
+        rule.reject(1e-9)
+        assert rule.value == 1e-9
     with pytest.raises(ValueError, match="did you mean 'nielsen'"):
         as_damping("nilsen")
 

@@ -164,7 +164,8 @@ def best_lower_bound(changes: Array, b: float) -> tuple[float, float]:
     a = ordered[:negative]
     tail = np.cumsum(ordered[::-1])[::-1][:negative]  # sum of Y from a upwards
     sums = np.arange(negative) * a + tail
-    best = int(np.argmax(-sums / (b - a)))
+    with np.errstate(over="ignore"):  # changes of the size of the smallest number there is
+        best = int(np.argmax(-sums / (b - a)))
     return float(a[best]), float(sums[best])
 
 

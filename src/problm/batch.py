@@ -21,6 +21,8 @@ from .normal import Normal
 from .problem import Problem, Theta
 
 Array = NDArray[np.float64]
+_LARGEST_FACTOR = 5_000_000
+"""Entries of the Jacobian up to which its QR is worth the wait."""
 
 
 class Batch:
@@ -79,6 +81,17 @@ class Batch:
         if self.full:
             self._release()
         return self._normal
+
+    def factor(self) -> Array | None:
+        """Triangular factor of the batch's [J r] at theta, (d + 1, d + 1); None for large or unable problems."""
+        factor = getattr(self.problem, "factor", None)
+        size = self.size * getattr(self.problem, "components", 1) * (self.problem.dim + 1)
+        if factor is None or size > _LARGEST_FACTOR:
+            return None
+        self.jacobian_rows += self.size
+        self.jacobian_calls += 1
+        triangle: Array = factor(self.theta, 0, self.size)
+        return triangle
 
     def trial(self, theta: Theta) -> float:
         """Evaluate the batch at another point; returns the change of its mean cost."""

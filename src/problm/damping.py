@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_LEAST = 1e-12
+_LEAST = 1e-30
 _MOST = 1e14
 
 
@@ -36,8 +36,8 @@ class Damping(Protocol):
         """A step with this ratio of actual to predicted decrease was taken."""
         ...
 
-    def reject(self) -> None:
-        """A step did not lower the cost of the batch."""
+    def reject(self, least: float = 0.0) -> None:
+        """A step did not lower the cost of the batch; below ``least`` lambda has no effect on it."""
         ...
 
     def reset(self) -> None:
@@ -65,8 +65,8 @@ class GainRatio:
         self.value = min(max(self.value * scale, _LEAST), _MOST)
         self._factor = 2.0
 
-    def reject(self) -> None:
-        self.value = min(self.value * 2.0 * self._factor, _MOST)
+    def reject(self, least: float = 0.0) -> None:
+        self.value = min(max(self.value * 2.0 * self._factor, least), _MOST)
         self._factor *= 2.0
 
     def reset(self) -> None:
@@ -88,8 +88,8 @@ class Nielsen:
         self.value = max(self.value * max(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3), _LEAST)
         self._factor = 2.0
 
-    def reject(self) -> None:
-        self.value = min(self.value * self._factor, _MOST)
+    def reject(self, least: float = 0.0) -> None:
+        self.value = min(max(self.value * self._factor, least), _MOST)
         self._factor *= 2.0
 
     def reset(self) -> None:
@@ -109,8 +109,8 @@ class Tenfold:
     def accept(self, ratio: float) -> None:
         self.value = max(self.value / 10.0, _LEAST)
 
-    def reject(self) -> None:
-        self.value = min(self.value * 10.0, _MOST)
+    def reject(self, least: float = 0.0) -> None:
+        self.value = min(max(self.value * 10.0, least), _MOST)
 
     def reset(self) -> None:
         self.value = self.start

@@ -112,6 +112,25 @@ class FunctionProblem:
             parts.append(part.T.reshape(-1, self.components, self.dim))
         return np.concatenate(parts)
 
+    def factor(self, theta: Theta, lo: int, hi: int) -> Array:
+        """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""
+        triangle: Any = np.zeros((0, self.dim + 1))
+        for _, _, rows in self._chunks(lo, hi):
+            residuals = self._residuals(theta, rows)
+            columns = np.vstack([self._jacobian(theta, rows, residuals), residuals])
+            if not self.loss.is_linear:
+                weight = self.loss.cost_and_weight(self._squares(residuals))[1]
+                columns *= np.sqrt(np.repeat(weight, self.components))
+            triangle = np.linalg.qr(np.vstack([triangle, columns.T]), mode="r")
+        return np.asarray(triangle)
+
+    def sharpen(self) -> bool:
+        """Go over from forward to central differences; whether that was possible."""
+        if self.jac != "2-point":
+            return False
+        self.jac = "3-point"
+        return True
+
     def boundary(self, position: int) -> int:
         return position if self.data is None else self.data.order.boundary(position)
 

@@ -128,6 +128,8 @@ class Result:
     active_mask: NDArray[np.int64]
     """(d,) -1 where a lower bound is active, 1 where an upper one is, 0 else."""
     residuals_per_block: int = 1
+    covariance_root: Array | None = field(default=None, repr=False)
+    """B with ``B B^T = (J^T J)^-1``, where the normal equations had lost too many digits."""
     names: tuple[str, ...] = ()
     problem: Any = field(default=None, repr=False)
 
@@ -157,6 +159,8 @@ class Result:
     @property
     def unscaled_covariance(self) -> Array:
         """(d, d) ``(J^T J)^-1``: the covariance when residuals have unit variance."""
+        if self.covariance_root is not None:
+            return self.covariance_root @ self.covariance_root.T
         from .normal import inverse_spd
 
         return inverse_spd(self.hessian)[0]

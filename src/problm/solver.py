@@ -143,7 +143,10 @@ class _Run:
             step = self.descend(system)
             if step is None:
                 if batch.full:
-                    return self.termination.stalled(system)
+                    status = self.termination.stalled(system)
+                    if status is Status.STALLED and self.sharpen():
+                        continue
+                    return status
                 self.damping.reset()
                 self.grow(None if policy.noise_rule else batch.n)
                 continue
@@ -166,9 +169,11 @@ class _Run:
         batch = self.batch
         self.check_time(batch.size)
         normal = batch.linearize(self.policy.noise_rule)
-        system = self.system = System(normal, batch.theta, self.space, self.damping.marquardt)
+        system = self.system = System(normal, batch.theta, self.space, self.damping.marquardt, batch.factor)
         if not system.finite or not math.isfinite(normal.cost):
             raise _not_finite(self.problem, batch.theta)
+        if not len(self.history):
+            self.termination.zero = 1e-30 * system.cost
         if not len(self.history) and not batch.full:
             self.first_costs = (float(batch.costs.mean()), float(batch.costs.std()) / math.sqrt(batch.size))
         return system
@@ -188,12 +193,22 @@ class _Run:
             ratio = -change / predicted
             if ratio > _LEAST_RATIO:  # also false for a cost that is not a number
                 return _Trial(step, change, predicted, ratio, tries, length)
-            self.damping.reject()
+            self.damping.reject(1e-3 * system.least_curvature)
             self.growth.failed()
             self.record("reject", system.cost)
             if math.isfinite(change) and self.termination.hopeless(predicted, system.cost):
                 return None
         return None
+
+    def sharpen(self) -> bool:
+        """Ask the problem for more accurate derivatives, where differences may be why no step goes down."""
+        sharpen = getattr(self.problem, "sharpen", None)
+        if sharpen is None or not sharpen():
+            return False
+        self.damping.reset()
+        self.damping.value = 1e-3 * self.system.least_curvature  # what is left is what damping suppressed
+        self.batch.move(self.batch.theta)
+        return True
 
     def grow(self, size: int | None = None, decision: str = "grow", cost: float | None = None) -> None:
         """Enlarge the batch, by the noise rule if no size is given."""
@@ -280,6 +295,7 @@ class _Run:
             cosine=math.sqrt(max(system.decrement, 0.0) / system.cost) if system.cost > 0 else 0.0,
             hessian=system.normal.hessian * (n / system.count),
             singular=system.singular,
+            covariance_root=_scaled(system.covariance_root(), math.sqrt(system.count / n)),
             history=self.history,
             nfev=batch.residual_calls + batch.jacobian_calls,
             njev=batch.jacobian_calls,
@@ -303,6 +319,10 @@ class _Trial:
     tries: int
     length: float
     """Squared, in the scaled parameters."""
+
+
+def _scaled(root: Array | None, factor: float) -> Array | None:
+    return None if root is None else root * factor
 
 
 def _active(space: Space, x: Theta) -> NDArray[np.int64]:

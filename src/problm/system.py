@@ -4,6 +4,10 @@ With g and H the means over the batch, the model of the change of the mean cost 
 A step solves ``(H + lambda D) s = -g``. Everything is done in parameters scaled to a unit diagonal of H, where
 Marquardt's ``D = diag(H)`` is the identity and rank does not depend on units.
 
+Normal equations square the condition of the Jacobian. Where their Cholesky factor shows that half of the digits are
+gone, the triangular factor of the Jacobian itself is asked for (`Problem.factor`, a QR over the rows, only for small
+problems) and its singular values take over: the digits and the rank are then those of MINPACK's QR.
+
 Bounds and fixed parameters act here: a fixed parameter, or one that sits on its bound with the gradient pushing
 outwards, is taken out; a step that crosses a bound is cut there and the rest is solved again with that
 parameter held (a primal active-set sweep of at most d rounds).
@@ -12,6 +16,7 @@ parameter held (a primal active-set sweep of at most d rounds).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +28,10 @@ from .normal import Normal
 
 Array = NDArray[np.float64]
 _EPS = float(np.finfo(float).eps)
+_REFINE = 1e-4
+"""Least Cholesky pivot, about 1 / condition of J, below which the factor of J itself is used."""
+_RANK = 1e-14
+"""Singular values of J, relative to the largest, that count as zero: the rounding of a QR over many rows."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +66,21 @@ class System:
     """
 
     __slots__ = (
-        "_diagonal", "_free", "_gauss_newton", "_gradient", "_matrix", "_scale", "_space", "_theta",
-        "cost", "count", "decrement", "finite", "normal", "singular",
+        "_diagonal", "_factor", "_free", "_gauss_newton", "_gradient", "_matrix", "_scale", "_space", "_svd", "_theta",
+        "cost", "count", "decrement", "finite", "least_curvature", "normal", "singular",
     )  # fmt: skip
 
-    def __init__(self, normal: Normal, theta: Any, space: Space, marquardt: bool) -> None:
+    def __init__(
+        self,
+        normal: Normal,
+        theta: Any,
+        space: Space,
+        marquardt: bool,
+        refine: Callable[[], Array | None] | None = None,
+    ) -> None:
         self.normal = normal
+        self._factor: Array | None = None
+        self._svd: tuple[Array, Array, Array] | None = None
         self.count = normal.count
         self.cost = normal.cost / normal.count
         self._space, self._theta = space, theta
@@ -84,25 +102,27 @@ class System:
             self._diagonal = (scale / units) ** 2
             if space.x_scale is not None and len(scale):
                 self._diagonal /= self._diagonal.min()  # lambda stays relative to H
-        self._gauss_newton, self.singular = _solve(self._matrix, self._gradient)
+        self._gauss_newton, self.singular, pivot = _solve(self._matrix, self._gradient)
         self.decrement = 0.5 * float(self._gradient @ self._gauss_newton)
+        self.least_curvature = pivot * pivot  # of the scaled H: its least eigenvalue, roughly
+        if pivot < _REFINE and refine is not None and math.isfinite(self.decrement):
+            self._refine(refine())
         self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
 
     def step(self, damping: float) -> tuple[Array, float, float]:
         """The damped step (d,), the decrease of the mean cost that the model predicts for it, and its squared
         length in the scaled parameters."""
-        matrix = self._matrix.copy()
-        d = len(matrix)
-        if self._diagonal is None:
-            matrix.flat[:: d + 1] += damping
-            x, _ = _solve(matrix, self._gradient)
-            length = float(x @ x)
-            resisted = length
+        if self._svd is not None:
+            left, values, right = self._svd  # in the units in which D is the identity
+            x = right @ (values / (values**2 + damping) * left)
+            if self._diagonal is not None:
+                x = x / np.sqrt(self._diagonal)
         else:
-            matrix.flat[:: d + 1] += damping * self._diagonal
-            x, _ = _solve(matrix, self._gradient)
-            length = float(x @ x)
-            resisted = float(x @ (self._diagonal * x))
+            matrix = self._matrix.copy()
+            matrix.flat[:: len(matrix) + 1] += damping if self._diagonal is None else damping * self._diagonal
+            x = _solve(matrix, self._gradient)[0]
+        length = float(x @ x)
+        resisted = length if self._diagonal is None else float(x @ (self._diagonal * x))
         predicted = 0.5 * (float(self._gradient @ x) + damping * resisted)
         step = self._scale * -x
         if self._free is not None:
@@ -139,8 +159,21 @@ class System:
         if self._free is not None:
             sigma = sigma[np.ix_(self._free, self._free)]
         sigma = sigma * self._scale[:, None] * self._scale
-        w, _ = _solve(self._matrix, sigma)
+        w = _solve(self._matrix, sigma)[0]
         return float(w.trace()), float(np.vdot(w, w.T))
+
+    def covariance_root(self) -> Array | None:
+        """B with ``B B^T = (J^T J)^-1`` from the refined factor, (d, rank); None where it was not needed."""
+        if self._factor is None:
+            return None
+        _, values, right = np.linalg.svd(self._factor, full_matrices=False)
+        keep = values > values[0] * _RANK
+        root: Array = self._scale[:, None] * (right[keep].T / values[keep]) / math.sqrt(self.count)
+        if self._free is None:
+            return root
+        full = np.zeros((self._space.dim, root.shape[1]))
+        full[self._free] = root
+        return full
 
     def projected_gradient(self) -> Array:
         """Gradient of the total cost (d,), zero where a bound or a fixed parameter holds it."""
@@ -148,6 +181,25 @@ class System:
         index = slice(None) if self._free is None else self._free
         full[index] = self.normal.gradient[index]
         return full
+
+    def _refine(self, factor: Array | None) -> None:
+        """Take over the triangular factor of [J r], (d + 1, d + 1): singular values instead of their squares."""
+        if factor is None or not np.isfinite(factor).all():
+            return
+        d = self._space.dim
+        jacobian = factor[:, :d] if self._free is None else factor[:, self._free]
+        root = math.sqrt(self.count)
+        self._factor = jacobian * (self._scale / root)
+        units = self._factor if self._diagonal is None else self._factor / np.sqrt(self._diagonal)
+        left, values, right = np.linalg.svd(units, full_matrices=False)
+        keep = values > values[0] * _RANK
+        inner = left[:, keep].T @ factor[:, d] / root
+        self._svd = (inner, values[keep], right[keep].T)
+        self.least_curvature = float(values[keep][-1]) ** 2
+        self.singular = not bool(keep.all())
+        x = right[keep].T @ (inner / values[keep])
+        self._gauss_newton = x if self._diagonal is None else x / np.sqrt(self._diagonal)
+        self.decrement = 0.5 * float(inner @ inner)
 
     def _bounded(self, step: Array, damping: float, predicted: float, length: float) -> tuple[Array, float, float]:
         """Cut the step at the bounds; parameters cut there stay, the others are solved again."""
@@ -177,26 +229,29 @@ class System:
             step = result.copy()
             if len(moving):
                 rhs = -(gradient[moving] + matrix[np.ix_(moving, index)] @ (result[index] / scale[index]))
-                x, _ = _solve(matrix[np.ix_(moving, moving)], rhs)
+                x = _solve(matrix[np.ix_(moving, moving)], rhs)[0]
                 step[moving] = scale[moving] * x
         step = np.clip(step, least, most)
         y = step[index] / self._scale
         return step, -float(self._gradient @ y + 0.5 * y @ self._matrix @ y), float(y @ y)
 
 
-def _solve(matrix: Array, right: Array) -> tuple[Array, bool]:
-    """Solve with a symmetric matrix of (nearly) unit diagonal; minimum norm, and True, where it is singular."""
+def _solve(matrix: Array, right: Array) -> tuple[Array, bool, float]:
+    """Solve with a symmetric matrix of (nearly) unit diagonal; minimum norm where it is singular.
+
+    Returns the solution, whether the matrix is singular, and the least pivot of its Cholesky factor.
+    """
     if not len(matrix):
-        return np.zeros_like(right), False
+        return np.zeros_like(right), False, 1.0
     factor, info = dpotrf(matrix, 1, 0)
-    # A pivot below 1e-7 is no longer told from rounding noise.
-    if info == 0 and min(factor.diagonal().tolist()) > 1e-7:
-        return dpotrs(factor, right, 1)[0], False
+    pivot = min(factor.diagonal().tolist()) if info == 0 else 0.0
+    if pivot > 1e-7:  # below, a pivot is no longer told from rounding noise
+        return dpotrs(factor, right, 1)[0], False, pivot
     if not np.isfinite(matrix).all() or not np.isfinite(right).all():
-        return np.full_like(right, np.nan), True
+        return np.full_like(right, np.nan), True, 0.0
     values, vectors = np.linalg.eigh(matrix)
     keep = values > values[-1] * len(values) * _EPS
     basis = vectors[:, keep]
     inner = basis.T @ right
     inner = inner / (values[keep] if inner.ndim == 1 else values[keep][:, None])
-    return basis @ inner, not bool(keep.all())
+    return basis @ inner, not bool(keep.all()), pivot

@@ -4,7 +4,8 @@ Convergence is declared on all residuals only, from a linearisation *at the retu
 carries a certificate. Tests, on the mean quadratic model (`problm.system.System`):
 
 gradient
-    the cosine between the residual vector and the tangent space, ``sqrt(decrement / cost)``, is below gtol;
+    the cosine between the residual vector and the tangent space, ``sqrt(decrement / cost)``, is below gtol, or the
+    residuals themselves are rounding errors;
 cost
     the last step changed the cost by less than ftol, relatively, as predicted, *and* the Gauss-Newton step from
     here would too;
@@ -28,6 +29,8 @@ class Termination:
     ftol: float
     xtol: float
     gtol: float
+    zero: float = 0.0
+    """Mean cost that is rounding: residuals 1e-15 of those at the start."""
     _small_change: bool = False
     _small_step: bool = False
 
@@ -46,7 +49,7 @@ class Termination:
 
     def converged(self, system: System) -> Status | None:
         """The status to stop with at this point, or None to go on."""
-        if system.decrement <= self.gtol**2 * system.cost:
+        if system.decrement <= self.gtol**2 * system.cost or system.cost <= self.zero:
             return Status.GRADIENT
         if self._small_change and system.decrement <= self.ftol * system.cost:
             return Status.COST
