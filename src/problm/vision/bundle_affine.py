@@ -311,14 +311,13 @@ def affine_bundle_adjustment(
         threads=threads or available_threads(),
         rng=generator,
     )
-    T0 = theta[9 * C :].copy()
-    if np.linalg.matrix_rank(_axes(theta, C), tol=1e-6) < 3:
+    axes = _axes(theta, C)
+    if np.linalg.matrix_rank(axes, tol=1e-6) < 3:
         raise ValueError("cameras: all views look in the same direction, so depth cannot be seen; move the start apart")
     result = solve(problem, problem.retract(theta, np.zeros(problem.dim)), **options)
     # Shift the world to where the start's translations had it: adds A c, which no residual sees.
     best = result.x.copy()
-    Q, _ = np.linalg.qr(_axes(best, C))
-    best[9 * C :] += Q @ (Q.T @ T0)
+    best[9 * C :] += _axes(best, C) @ np.linalg.lstsq(axes, theta[9 * C :], rcond=None)[0]
     residuals = problem.residuals(best)
     squares = np.einsum("pk,pk->p", residuals, residuals)
     translations = t.copy()

@@ -5,10 +5,12 @@ homogeneous unit 4-vectors: a point of little parallax whose best place is at in
 nothing special, where Euclidean coordinates would crawl. The projection does not depend on the length of X, so
 ``J_X X = 0``, and steps live in the three dimensions orthogonal to X (basis B, a Householder reflection).
 
-Gauss-Newton with ``(B'HB + mu diag) u = -B'g``, mu = 0 while the cost falls; it ends where the promised
-decrease ``g'H^-1 g / 2`` is below 1e-12 of the cost. The value found depends on the start by no more than that
-(as long as it lies in the same valley), which is below every tolerance of the solver: so warm starts may come
-from anywhere.
+Gauss-Newton with ``(B'HB + mu diag) u = -B'g``, mu = 0 while the cost falls. With a robust loss H first takes
+in the loss's own curvature, ``rho' J'J + 2 rho'' / s^2 J'r r'J``, without which a track with an outlier
+converges slowly, and where that is not positive definite the usual ``rho' J'J``. The solve ends where the
+promised decrease ``g'H^-1 g / 2`` is below 1e-12 of the cost. The value found depends on the start by no more
+than that (as long as it lies in the same valley), which is below every tolerance of the solver: so warm starts
+may come from anywhere.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ _f8, _i8 = types.float64, types.int64
 CAMERA = 20
 """Numbers of an image in a packed point: R row by row, t, the 8 intrinsics."""
 INNER_TOL = 1e-12
-INNER_STEPS = 50
-WORK = 71
+INNER_STEPS = 100
+WORK = 91
 
 OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 
@@ -47,13 +49,38 @@ def _project(cam, u, v, scratch, D):  # type: ignore[no-untyped-def]
     return cam[12] * a + cam[14], cam[13] * b + cam[15]
 
 
+@njit(_f8(_i8, _f8), **OPTIONS)
+def _rho_curvature(code, z):  # type: ignore[no-untyped-def]
+    """The second derivative of the loss `problm.kernels._rho`."""
+    if code == 1:
+        return -0.5 / (z * np.sqrt(z)) if z > 1.0 else 0.0
+    if code == 2:
+        return -0.5 / ((1.0 + z) * np.sqrt(1.0 + z))
+    if code == 3:
+        return -1.0 / ((1.0 + z) * (1.0 + z))
+    if code == 4:
+        return -2.0 * z / ((1.0 + z * z) * (1.0 + z * z))
+    if code == 5:
+        return -2.0 / ((1.0 + z) * (1.0 + z) * (1.0 + z))
+    if code == 6:
+        return -np.exp(-z)
+    if code == 7:
+        return -2.0 * (1.0 - z) if z < 1.0 else 0.0
+    if code == 8:
+        return -1.0 if z < 1.0 else 0.0
+    return 0.0
+
+
 @njit(
     _f8(_f8[:, ::1], _i8[::1], _f8[:, ::1], _i8, _i8, _f8[::1], _i8, _f8, _f8[::1], _f8[:, ::1], _f8[::1]),
     **OPTIONS,
 )
 def _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums):  # type: ignore[no-untyped-def]
-    """Cost of a track at X; sums: gradient (4) and lower triangle of the matrix (10) by X."""
-    for k in range(14):
+    """Cost of a track at X; sums: gradient (4) and lower triangle of the matrix (10) by X.
+
+    With a loss, ten more: the lower triangle of the loss's own curvature, to be added.
+    """
+    for k in range(24):
         sums[k] = 0.0
     X0, X1, X2, X3 = X[0], X[1], X[2], X[3]
     total = 0.0
@@ -84,6 +111,19 @@ def _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums):  # type
         q1 = b0 * cam[1] + b1 * cam[4] + b2 * cam[7]
         q2 = b0 * cam[2] + b1 * cam[5] + b2 * cam[8]
         q3 = b0 * cam[9] + b1 * cam[10] + b2 * cam[11]
+        if code != 0:
+            c = 2.0 * _rho_curvature(code, square / s2) / s2
+            s0, s1, s_2, s3 = p0 * r0 + q0 * r1, p1 * r0 + q1 * r1, p2 * r0 + q2 * r1, p3 * r0 + q3 * r1
+            sums[14] += c * s0 * s0
+            sums[15] += c * s1 * s0
+            sums[16] += c * s1 * s1
+            sums[17] += c * s_2 * s0
+            sums[18] += c * s_2 * s1
+            sums[19] += c * s_2 * s_2
+            sums[20] += c * s3 * s0
+            sums[21] += c * s3 * s1
+            sums[22] += c * s3 * s_2
+            sums[23] += c * s3 * s3
         r0 *= w
         r1 *= w
         sums[0] += p0 * r0 + q0 * r1
@@ -154,6 +194,22 @@ def _factor(V, mu, L):  # type: ignore[no-untyped-def]
     return True
 
 
+@njit(types.boolean(_f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _i8, _f8[:, ::1]), **OPTIONS)
+def _newton(sums, B, g, V, code, L):  # type: ignore[no-untyped-def]
+    """Gradient and matrix in the tangent space; True if L is the factor with the loss's own curvature added."""
+    if code != 0:
+        for k in range(4, 14):
+            sums[k] += sums[k + 10]
+        _project_tangent(sums, B, g, V)
+        for k in range(4, 14):
+            sums[k] -= sums[k + 10]
+        if _factor(V, 0.0, L):
+            _project_tangent(sums, B, g, V)
+            return True
+    _project_tangent(sums, B, g, V)
+    return False
+
+
 @njit(
     _f8(_f8[:, ::1], _i8[::1], _f8[:, ::1], _i8, _i8, _f8[::1], _i8, _f8, _f8[::1]),
     **OPTIONS,
@@ -161,9 +217,9 @@ def _factor(V, mu, L):  # type: ignore[no-untyped-def]
 def solve_point(cams, image, xy, lo, hi, X, code, s2, work):  # type: ignore[no-untyped-def]
     """Move the unit vector X (4,) to the minimum of its track's cost, which is returned. work: (WORK,)."""
     scratch, D = work[0:2], work[2:6].reshape(2, 2)
-    sums, other = work[6:20], work[20:34]
-    B, g, V = work[34:46].reshape(4, 3), work[46:49], work[49:58].reshape(3, 3)
-    L, new = work[58:67].reshape(3, 3), work[67:71]
+    sums, other = work[6:30], work[30:54]
+    B, g, V = work[54:66].reshape(4, 3), work[66:69], work[69:78].reshape(3, 3)
+    L, new = work[78:87].reshape(3, 3), work[87:91]
     cost = _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums)
     if not cost < np.inf:
         return cost
@@ -174,9 +230,9 @@ def solve_point(cams, image, xy, lo, hi, X, code, s2, work):  # type: ignore[no-
     least = 1e-22 * size
     mu = 0.0
     _basis(X, B)
-    _project_tangent(sums, B, g, V)
+    curved = _newton(sums, B, g, V, code, L)
     for _ in range(INNER_STEPS):
-        if not _factor(V, mu, L):
+        if not (curved and mu == 0.0) and not _factor(V, mu, L):
             if mu > 1e6:
                 break
             mu = max(10.0 * mu, 1e-6)
@@ -184,7 +240,8 @@ def solve_point(cams, image, xy, lo, hi, X, code, s2, work):  # type: ignore[no-
         y0 = g[0] * L[0, 0]
         y1 = (g[1] - L[1, 0] * y0) * L[1, 1]
         y2 = (g[2] - L[2, 0] * y0 - L[2, 1] * y1) * L[2, 2]
-        if 0.5 * (y0 * y0 + y1 * y1 + y2 * y2) * (1.0 + mu) <= INNER_TOL * cost + least:
+        # A damped step promises little however far the minimum is: only an undamped one may end the solve.
+        if mu == 0.0 and 0.5 * (y0 * y0 + y1 * y1 + y2 * y2) <= INNER_TOL * cost + least:
             break
         u2 = -y2 * L[2, 2]
         u1 = (-y1 - L[2, 1] * u2) * L[1, 1]
@@ -198,15 +255,15 @@ def solve_point(cams, image, xy, lo, hi, X, code, s2, work):  # type: ignore[no-
             new[i] *= norm
         trial = _point_pass(cams, image, xy, lo, hi, new, code, s2, scratch, D, other)
         if trial < cost:
-            stuck = cost - trial <= 1e-15 * cost
+            stuck = mu == 0.0 and cost - trial <= 1e-15 * cost
             cost = trial
             for i in range(4):
                 X[i] = new[i]
-            for i in range(14):
+            for i in range(24):
                 sums[i] = other[i]
             mu = 0.0 if mu < 1e-5 else 0.1 * mu
             _basis(X, B)
-            _project_tangent(sums, B, g, V)
+            curved = _newton(sums, B, g, V, code, L)
             if stuck:
                 break
         else:
