@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from ..result import Result
+
+Array = NDArray[np.float64]
+_MOST_POINTS = 20_000
+"""Beyond, points cover one another and a density says more."""
+_MOST_COUNTED = 1_000_000
+"""Rows that a density is counted from: enough for 24,000 cells."""
 
 
 def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
@@ -36,6 +44,38 @@ def plot_result(result: Result) -> Any:
     ax.set(xlabel="time [ms]", ylabel="residual blocks in the batch", yscale="log", title="batch size")
     residual_histogram(axes[1, 0], result)
     correlation_picture(axes[1, 1], result)
+    return figure
+
+
+def plot_curve(x: Array, y: Array, model: Callable[[Array], Array], ax: Any = None) -> Any:
+    """Data and fitted curve: points while they can be told apart, their density beyond; returns the figure.
+
+    Parameters
+    ----------
+    x, y : (N,) the data.
+    model : ``x -> y`` of the fit.
+    ax : Matplotlib axes to draw into; a new figure if not given.
+    """
+    if ax is None:
+        figure, ax = new_figure(figsize=(8, 4.5))
+    else:
+        figure = ax.figure
+    x, y = np.asarray(x, dtype=np.float64).ravel(), np.asarray(y, dtype=np.float64).ravel()
+    if len(x) <= _MOST_POINTS:
+        ax.plot(x, y, ".", ms=3, color="C0", alpha=0.6, label="data")
+    else:
+        step = -(-len(x) // _MOST_COUNTED)
+        some_x, some_y = x[::step], y[::step]
+        low, high = np.nanquantile(some_y, [0.0005, 0.9995])
+        margin = 0.1 * (high - low)
+        counts, xe, ye = np.histogram2d(
+            some_x, some_y, bins=(200, 120), range=[[x.min(), x.max()], [low - margin, high + margin]]
+        )
+        ax.pcolormesh(xe, ye, np.log1p(counts.T), cmap="Blues", rasterized=True)
+    grid = np.linspace(x.min(), x.max(), 800)
+    ax.plot(grid, model(grid), "C3", lw=1.8, label="fit")
+    ax.set(xlabel="x", ylabel="y")
+    ax.legend(loc="best", title=f"{len(x):,} points")
     return figure
 
 

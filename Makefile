@@ -1,0 +1,52 @@
+# Everything a developer or a curious user needs, on a fresh machine with Python 3.11 or newer and make:
+# each target first makes a local virtual environment in .venv, once.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+JOBS ?= 2
+
+.PHONY: demo test lint types pytest docs linkcheck bench bench-speed bench-check clean
+
+demo: $(VENV)/.run  ## alignment, essential matrix and a 10^7-point fit, on data it makes; writes demo/report.html
+	$(BIN)/problm demo
+
+test: lint types pytest  ## what continuous integration runs
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+# The first import of each model compiles; two processes share the work and the cache on disk.
+pytest: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term-missing:skip-covered
+
+docs: $(VENV)/.dev  ## HTML pages in docs/_build/html; warnings and dead internal links are errors
+	$(BIN)/python -m sphinx -W --keep-going -n -b html docs docs/_build/html
+
+bench: $(VENV)/.dev  ## every figure of the paper, with peers; writes out/bench/report.html
+	$(BIN)/problm bench all -o out/bench
+
+bench-speed: $(VENV)/.dev
+	$(BIN)/python -m bench.speed
+
+bench-check: $(VENV)/.dev  ## fails when a measured ratio falls behind the committed baseline
+	$(BIN)/python -m bench.check
+
+# Versions are pinned by constraints.txt; dependency groups need the pip that it names.
+$(VENV)/.run: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt pip
+	$(PIP) install -c constraints.txt -e ".[all]"
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt --group dev --group docs
+	touch $@
+
+clean:
+	rm -rf docs/_build demo out .pytest_cache .mypy_cache .ruff_cache .coverage htmlcov

@@ -1,0 +1,23 @@
+"""The program ``problm``: thin commands over the library's public names.
+
+Exit codes: 0 done (a fit converged), 1 a fit ended without converging (its result is printed and written all the
+same), 2 wrong usage or bad input, 3 an optional package is missing, 4 an error inside ProBLM, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from .exits import MISSING
+
+
+def main() -> None:
+    """Entry point of the program. Typer and Rich come with the extra ``cli``; without them it says so."""
+    try:
+        import typer  # noqa: F401
+    except ImportError:
+        print("problm: the command line needs Typer and Rich: pip install 'problm[cli]'", file=sys.stderr)
+        raise SystemExit(MISSING) from None
+    from .app import app
+
+    app(prog_name="problm")

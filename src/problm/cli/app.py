@@ -1,0 +1,37 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from . import bench, demo, doctor
+from .exits import guarded
+
+app = typer.Typer(
+    name="problm",
+    help="Non-linear least squares for very many residuals and few parameters.",
+    epilog="Exit codes: 0 done, 1 not converged, 2 bad input, 3 a package is missing, 4 a bug, 130 interrupted.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"problm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    pass
+
+
+for _module in (demo, bench, doctor):
+    app.command(_module.__name__.rpartition(".")[2])(guarded(_module.command))

@@ -1,0 +1,81 @@
+"""What the commands share: options, what is said to whom, and the output folder."""
+
+from __future__ import annotations
+
+import json as _json
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..files import write_atomically
+from ..report.progress import ProgressLine
+from ..result import Status
+from .exits import DONE, INTERRUPTED, NOT_CONVERGED, Bad
+
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the files that are written.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Seed = Annotated[int, typer.Option("--seed", help="Of everything random: the same seed gives the same bits.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads; all cores if not given.")]
+MaxTime = Annotated[float | None, typer.Option("--max-time", help="Seconds after which the best point is reported.")]
+LossName = Annotated[str, typer.Option("--loss", help="linear, huber, soft_l1, cauchy, tukey, truncated, ...")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Text for people or JSON for programs on stdout; progress on a terminal's stderr only."""
+
+    json: bool = False
+    quiet: bool = False
+
+    def say(self, text: str = "") -> None:
+        if not (self.json or self.quiet):
+            print(text)
+
+    def finish(self, content: dict[str, Any]) -> None:
+        """The JSON object, when it was asked for."""
+        if self.json:
+            print(_json.dumps(plain(content), indent=2, allow_nan=False))
+
+    def progress(self) -> ProgressLine | None:
+        return ProgressLine() if sys.stderr.isatty() and not self.quiet else None
+
+
+def plain(value: Any) -> Any:
+    """Numbers, text, lists and dicts only, as JSON knows them; what is not finite becomes None."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+class Folder:
+    """The folder that a command writes to, and nowhere else."""
+
+    def __init__(self, path: Path) -> None:
+        if path.exists() and not path.is_dir():
+            raise Bad(f"{path} is a file, and a folder is needed for the output: give another --output")
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        target = self.path / Path(name).name
+        write_atomically(target, content)
+        return target
+
+
+def outcome(status: Status) -> int:
+    """The exit code of a solve that ended with this status."""
+    if status == Status.INTERRUPTED:
+        return INTERRUPTED
+    return DONE if status > 0 else NOT_CONVERGED

@@ -1,0 +1,62 @@
+"""``problm demo``: what the library does, on data that it makes, measured on the spot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import __version__
+from ..report import page
+from . import demo_curve
+from .common import Debug, Folder, Json, Quiet, Seed, Voice
+from .demo_parts import HEADER, Part
+
+
+def command(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for report.html.")] = Path("demo"),
+    points: Annotated[int, typer.Option("--points", min=1000, help="Points of the curve fit.")] = 10_000_000,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Alignment, essential matrix and a 10^7-point curve fit on data made here; writes demo/report.html."""
+    began = time.perf_counter()
+    voice, folder = Voice(json, quiet), Folder(output)
+    voice.say(f"ProBLM {__version__}: three problems, made here, solved here.\n")
+    parts = []
+    runs: list[Callable[[Any], Part]] = [lambda progress: demo_curve.run(points, seed, progress)]
+    for run in runs:
+        progress = voice.progress()
+        part = run(progress)
+        if progress is not None:
+            progress.close()
+        voice.say(text_table(part))
+        parts.append(part)
+    seconds = time.perf_counter() - began
+    content = [page.paragraph("Measured on this machine, a moment ago, one run each: read the times as sizes.", True)]
+    for part in parts:
+        content += part.html()
+    written = folder.write("report.html", page.page("ProBLM demo", content))
+    voice.say(f"{seconds:.1f} s in all. Pictures: {written}")
+    voice.finish({"seconds": seconds, "report": str(written), "parts": [as_dict(p) for p in parts]})
+
+
+def text_table(part: Part) -> str:
+    """The part's table in plain text."""
+    rows = [HEADER, *part.rows()]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
+    lines = [part.title, "-" * len(part.title)]
+    for row in rows:
+        cells = [row[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def as_dict(part: Part) -> dict[str, object]:
+    methods = [{"method": m.method, "seconds": m.seconds, "cost": m.cost, "note": m.note} for m in part.measured]
+    return {"title": part.title, "methods": methods}

@@ -1,0 +1,71 @@
+"""What a part of the demo hands over: measurements and what to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..report import page
+from ..result import Result
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One method on the part's problem, measured on the spot."""
+
+    method: str
+    seconds: float
+    cost: float
+    """Over all residuals."""
+    x: Any
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A finished part of the demo."""
+
+    title: str
+    text: str
+    measured: list[Measured]
+    result: Result | None = None
+    curve: tuple[Array, Array, Callable[[Array], Array]] | None = None
+    pictures: list[tuple[bytes, str]] = field(default_factory=list)
+    """PNG and caption."""
+
+    def rows(self) -> list[list[str]]:
+        """The table's cells: method, milliseconds, how many times longer than the first, excess cost, note."""
+        best = min((m.cost for m in self.measured if np.isfinite(m.cost)), default=np.nan)
+        first = self.measured[0].seconds
+        return [
+            [
+                m.method,
+                f"{1e3 * m.seconds:,.1f}",
+                f"{m.seconds / first:.2f}",
+                f"{max(m.cost / best - 1.0, 0.0):.1e}" if np.isfinite(m.cost) else "",
+                m.note,
+            ]
+            for m in self.measured
+        ]
+
+    def html(self) -> list[str]:
+        from ..report.plots import plot_curve, plot_result
+
+        parts = [page.heading(self.title), page.paragraph(self.text), page.wide_table(HEADER, self.rows())]
+        parts += [page.picture(png, caption) for png, caption in self.pictures]
+        if self.curve is not None:
+            figure = plot_curve(*self.curve)
+            parts.append(page.picture(page.figure_png(figure), "Data (density) and fitted curve"))
+        if self.result is not None:
+            caption = "Cost and batch size over time, residuals, correlations"
+            parts.append(page.picture(page.figure_png(plot_result(self.result)), caption))
+        return parts
+
+
+HEADER = ["method", "ms", "times ProBLM's", "cost above the best", "work"]

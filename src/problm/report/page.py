@@ -1,0 +1,86 @@
+"""One self-contained HTML page: no network, no scripts, light and dark, readable on a phone.
+
+Parts are HTML; everything that comes from outside goes through the functions here, which escape it. A content
+security policy forbids scripts and any address but ``data:``, so that not even a mistake could load something.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+from .html import table
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1b1f24; --faint: #59636e; --line: #d1d9e0; --back: #fff; --card: #f6f8fa; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6edf3; --faint: #9198a1; --line: #3d444d; --back: #0d1117; --card: #151b23; }
+}
+body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--back); color: var(--text);
+  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+figure { margin: 1rem 0; } img { max-width: 100%; height: auto; border-radius: 4px; background: #fff; }
+figcaption, .note { color: var(--faint); font-size: .9rem; }
+pre { background: var(--card); padding: .7rem; overflow-x: auto; border-radius: 4px; }
+"""
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole page from a title (escaped) and parts (HTML made by the functions of this module).
+
+    Examples
+    --------
+    >>> text = page("A < B", [paragraph("x & y")])
+    >>> "<title>A &lt; B</title>" in text, "<p>x &amp; y</p>" in text
+    (True, True)
+    """
+    head = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
+    )
+    return head + "\n".join(parts) + "</body></html>\n"
+
+
+def heading(text: str) -> str:
+    return f"<h2>{escape(text)}</h2>"
+
+
+def paragraph(text: str, note: bool = False) -> str:
+    return f'<p class="note">{escape(text)}</p>' if note else f"<p>{escape(text)}</p>"
+
+
+def listing(text: str) -> str:
+    """Text as it is, in a box that scrolls."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def wide_table(header: list[str], rows: list[list[str]]) -> str:
+    """A table of escaped cells that scrolls by itself on a narrow screen."""
+    return f'<div class="scroll">{table(header, rows)}</div>'
+
+
+def picture(content: bytes, caption: str, kind: str = "png") -> str:
+    """An image inside the page; the caption is its text for readers who cannot see it, too."""
+    mime = {"png": "image/png", "svg": "image/svg+xml", "jpg": "image/jpeg"}[kind]
+    data = base64.b64encode(content).decode()
+    return (
+        f'<figure><img alt="{escape(caption)}" src="data:{mime};base64,{data}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def figure_png(figure: Any, dpi: int = 110) -> bytes:
+    """A Matplotlib figure as PNG; the same bits for the same figure."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    return buffer.getvalue()
