@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 
 from . import bounds
 from .batch import Batch
+from .moments import Moments
 
 Array = NDArray[np.float64]
 _MISSING = object()
@@ -126,23 +127,27 @@ class Holdout:
         batch = step.batch
         k, n = batch.size, batch.n
         count = min(max(k, 30), n - k)
-        inside, outside = batch.changes(), batch.held_out(count)
+        ranged = self.bound != "normal"
+        inside, outside = Moments.of(batch.changes(), ranged), Moments.of(batch.held_out(count), ranged)
         rest = 1.0 - k / n
-        mean_out = float(outside.mean())
-        mean = (1.0 - rest) * float(inside.mean()) + rest * mean_out
+        mean = (1.0 - rest) * inside.mean + rest * outside.mean
         if not mean < 0.0:
             return Verdict(False, None)
-        sd = float(outside.std())
-        width = self._width(batch.problem.cost_bound, inside, outside) if self.bound != "normal" else 0.0
-        radius = _RADII[self.bound](sd, width, count, n - k, self.delta)
+        width = self._width(batch.problem.cost_bound, inside, outside) if ranged else 0.0
+        units, population = outside.units, n - k
+        if outside.clustered:  # rows that were read together count as one draw
+            population = max(units, population * units // outside.count)
+        radius = _RADII[self.bound](outside.sd, width, units, population, self.delta)
+        if outside.clustered and not ranged:
+            radius *= bounds.student(units, self.delta)
         return Verdict(True, 0 if mean + rest * radius < 0.0 else None)
 
     @staticmethod
-    def _width(cost_bound: float, inside: Array, outside: Array) -> float:
+    def _width(cost_bound: float, inside: Moments, outside: Moments) -> float:
         # A bounded loss moves a block's cost within [-bound, bound]. Without one: the range seen, a guess.
         if math.isfinite(cost_bound):
             return 2.0 * cost_bound
-        return max(float(inside.max()), float(outside.max())) - min(float(inside.min()), float(outside.min()))
+        return max(inside.high, outside.high) - min(inside.low, outside.low)
 
 
 _RADII: dict[str, bounds.Radius] = {

@@ -7,16 +7,22 @@ while the batch is smaller than everything; at K = n there are nothing but sums.
 When the batch becomes everything the blocks are read in their natural order, in place. Where fewer than half
 of them are new, only those are gathered and evaluated; else all are, because gathering a row at random costs
 about what evaluating it does (`problm.sampling`).
+
+A problem whose passes over everything wait for its data, not for arithmetic, says ``fused = True``: a trial on
+everything then linearises there too, so that an accepted step needs one pass and not two. A problem whose rows were
+not drawn one by one describes their changes by ``moments(values, lo, hi)`` (`problm.moments`).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .moments import Moments
 from .normal import Normal
 from .problem import Problem, Theta
 
@@ -41,6 +47,8 @@ class Batch:
         self._costs = np.empty(0 if self.full else 2 * size)
         self._known = 0  # the costs of [0, known) at theta are in _costs
         self._trial: tuple[Theta, Array | None, Array | None, float] = (theta, None, None, np.nan)
+        self._trial_normal: Normal | None = None
+        self._fused = bool(getattr(problem, "fused", False))
         self._seconds_per_row = [0.0, 0.0]  # of residuals, of the Jacobian
 
     @property
@@ -97,8 +105,15 @@ class Batch:
         """Evaluate the batch at another point; returns the change of its mean cost."""
         assert self._normal is not None
         began = time.perf_counter()
+        self._trial_normal = None
         if self.full:
-            total = self.problem.cost(theta)
+            if self._fused:
+                self._trial_normal = self.problem.linearize(theta, 0, self.n, outer=False, costs=None)
+                self.jacobian_calls += 1
+                self.jacobian_rows += self.n
+                total = self._trial_normal.cost
+            else:
+                total = self.problem.cost(theta)
             change = (total - self._normal.cost) / self.n
             self._trial = (theta, None, None, total)
         else:
@@ -126,7 +141,7 @@ class Batch:
         assert costs is not None
         return costs
 
-    def held_out(self, count: int) -> Array:
+    def held_out(self, count: int) -> Array | Moments:
         """Changes by the last trial of the ``count`` blocks that follow the batch, which did not make the step."""
         theta, costs, _, total = self._trial
         end = self.size + count
@@ -140,7 +155,20 @@ class Batch:
         after = self.problem.costs(theta, self.size, end)
         self._count_residuals(count)
         self._trial = (theta, costs, after, total)
-        return after - self._costs[self.size : end]
+        return self._described(after - self._costs[self.size : end], self.size, end)
+
+    def first_costs(self) -> tuple[float, float]:
+        """Mean cost of the batch at theta, and its standard error."""
+        moments = Moments.of(self._described(self.costs, 0, self.size))
+        return moments.mean, moments.sd / math.sqrt(moments.units)
+
+    def _described(self, values: Array, lo: int, hi: int) -> Array | Moments:
+        """Values of the blocks at [lo, hi), or their moments where the problem did not draw them one by one."""
+        moments = getattr(self.problem, "moments", None)
+        if moments is None:
+            return values
+        described: Moments = moments(values, lo, hi)
+        return described
 
     def rows(self) -> NDArray[np.int64]:
         """The user's row numbers of the batch, (size,), for tests that treat rows differently."""
@@ -153,7 +181,7 @@ class Batch:
     def accept(self) -> None:
         """Move to the last trial; its costs become the current ones."""
         self.theta, costs, after, total = self._trial
-        self._normal = None
+        self._normal, self._trial_normal = self._trial_normal, None
         self._known = 0
         if costs is not None:
             self._costs[: self.size] = costs

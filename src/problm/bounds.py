@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 Radius = Callable[[float, float, int, int, float], float]
 """``(sd, range, n, population, delta) -> radius``."""
@@ -37,6 +37,11 @@ def serfling_factor(n: int, population: int) -> float:
 
 def normal(sd: float, width: float, n: int, population: int, delta: float) -> float:
     return float(ndtri(1.0 - delta)) * sd * math.sqrt(max(0.0, 1.0 - n / population) / n)
+
+
+def student(n: int, delta: float) -> float:
+    """What the normal radius is to be multiplied by when sd comes from few draws: Student's quantile over z."""
+    return float(stdtrit(n - 1, 1.0 - delta) / ndtri(1.0 - delta)) if n > 1 else math.inf
 
 
 def hoeffding_serfling(sd: float, width: float, n: int, population: int, delta: float) -> float:

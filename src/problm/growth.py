@@ -40,6 +40,7 @@ class Growth:
     accuracy: float | None = None
     confidence: float = 0.9
     limit: int | None = None
+    """Blocks that a batch may hold (memory): beyond it the batch becomes everything."""
     _q2: float | None = None
     _last_decrement: float | None = None
     _last_ratio: float = 0.0
@@ -97,4 +98,6 @@ class Growth:
             r = self._quantile * k / (1.0 - k / self.n) / (0.7 * self.accuracy * system.cost)
             size = min(size, max(r / (1.0 + r / self.n), SLOW * k))
         self._last_decrement = None
+        if self.limit is not None and size > self.limit:
+            size = self.limit if 2 * k <= self.limit else self.n
         return self.n if size > JUMP * self.n else math.ceil(size)

@@ -18,6 +18,20 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """Sizes of the sampling units, where blocks were drawn together; sums, so that they merge."""
+
+    units: int
+    squares: float
+    """Sum of the squared sizes."""
+    cross: Array
+    """(d,) sum of the units' gradients times their sizes."""
+
+    def __add__(self, other: Clusters) -> Clusters:
+        return Clusters(self.units + other.units, self.squares + other.squares, self.cross + other.cross)
+
+
 @dataclass(slots=True)
 class Normal:
     """Sums over ``count`` residual blocks, in a tangent space of dimension d."""
@@ -29,17 +43,41 @@ class Normal:
     hessian: Array
     """(d, d) sum of ``w J^T J``, symmetric."""
     outer: Array | None = None
-    """(d, d) sum of ``(w J^T r)(w J^T r)^T``, or None where it was not asked for."""
+    """(d, d) sum of ``G G^T`` over the sampling units, with G the sum of ``w J^T r`` over the blocks of a unit; None
+    where it was not asked for. A block is its own unit unless ``clusters`` says otherwise."""
+    clusters: Clusters | None = None
 
     def __add__(self, other: Normal) -> Normal:
         outer = None if self.outer is None or other.outer is None else self.outer + other.outer
+        clusters = None
+        if self.clusters is not None or other.clusters is not None:
+            clusters = self._clusters() + other._clusters()
         return Normal(
             self.count + other.count,
             self.cost + other.cost,
             self.gradient + other.gradient,
             self.hessian + other.hessian,
             outer,
+            clusters,
         )
+
+    def covariance(self) -> Array:
+        """(d, d) covariance of the blocks' gradients, such that that of their mean is it over ``count``.
+
+        For clusters by the linearisation of `problm.moments`: ``sum (G - s g)(G - s g)^T / count``, s the size of a
+        unit and g the mean gradient.
+        """
+        assert self.outer is not None
+        g = self.gradient / self.count
+        if self.clusters is None:
+            return self.outer / self.count - g[:, None] * g
+        c = self.clusters
+        cross = c.cross[:, None] * g
+        total = self.outer - cross - cross.T + c.squares * g[:, None] * g
+        return total * (c.units / (max(c.units - 1, 1) * self.count))
+
+    def _clusters(self) -> Clusters:
+        return self.clusters or Clusters(self.count, float(self.count), self.gradient)
 
     @classmethod
     def zero(cls, dim: int, outer: bool = False) -> Normal:

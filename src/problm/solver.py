@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -67,6 +68,7 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     policy = as_acceptance(options.acceptance)
     space = space or Space(problem.dim)
     first = options.initial_batch or policy.first_batch(problem.n, problem.dim)
+    first = max(first, getattr(problem, "least_batch", 0))
     if first > JUMP * problem.n and not (options.initial_batch or policy.damping == "tenfold"):
         first = problem.n  # the batch would become everything at its first growth
     run = _Run(problem, theta, min(first, problem.n), policy, space, options)
@@ -94,13 +96,14 @@ class _Run:
     history: History = field(init=False)
 
     def __post_init__(self) -> None:
-        self.batch = Batch(self.problem, self.theta, self.first)
+        make: Callable[[Theta, int], Batch] | None = getattr(self.problem, "make_batch", None)
+        self.batch = Batch(self.problem, self.theta, self.first) if make is None else make(self.theta, self.first)
         self.history = History() if self.before is None else self.before.history
         self.began: float = time.perf_counter() if self.before is None else self.before.began
         self.damping: Damping = as_damping(self.options.damping or self.policy.damping)
         o, n = self.options, self.problem.n
         self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
-        self.growth = Growth(n, o.accuracy, o.confidence)
+        self.growth = Growth(n, o.accuracy, o.confidence, getattr(self.problem, "largest_batch", None))
         self.first_costs: tuple[float, float] = (math.nan, math.inf)
         if self.before is not None:
             self.batch.residual_rows = self.before.batch.residual_rows
@@ -175,7 +178,7 @@ class _Run:
         if not len(self.history):
             self.termination.zero = 1e-30 * system.cost
         if not len(self.history) and not batch.full:
-            self.first_costs = (float(batch.costs.mean()), float(batch.costs.std()) / math.sqrt(batch.size))
+            self.first_costs = batch.first_costs()
         return system
 
     def descend(self, system: System) -> _Trial | None:

@@ -152,10 +152,7 @@ class System:
 
         They are those of one block; `problm.growth` makes the noise of a batch of them.
         """
-        outer = self.normal.outer
-        assert outer is not None
-        gradient = self.normal.gradient / self.count
-        sigma = outer / self.count - gradient[:, None] * gradient
+        sigma = self.normal.covariance()
         if self._free is not None:
             sigma = sigma[np.ix_(self._free, self._free)]
         sigma = sigma * self._scale[:, None] * self._scale
