@@ -289,7 +289,7 @@ def test_batches_are_sums_over_their_rows(loss):
         np.testing.assert_allclose(normal.outer, gradients.T @ gradients, rtol=1e-11, atol=1e-9)
         assert normal.cost == pytest.approx(costs.sum())
         if (lo, hi) != (0, n):
-            assert problem.row(lo) == rows[0]
+            assert problem.indices(lo, hi)[0] == rows[0]
     assert problem.cost(theta) == pytest.approx(problem.costs(theta, 0, n).sum())
     assert (problem.n, problem.dim, problem.cost_bound) == (n, 2, kernel.loss.bound)
 

@@ -18,8 +18,8 @@ _WHERE = {
     "least_squares": "scipy_api",
     "curve_fit": "curves",
     "check_jacobian": "check",
-    "formula": "formula",
-    "model": "formula",
+    "formula": "formulas",
+    "model": "formulas",
     "models": "models",
     "Result": "result",
     "Status": "result",
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from . import models as models
     from .check import check_jacobian as check_jacobian
     from .curves import curve_fit as curve_fit
-    from .formula import formula as formula, model as model
+    from .formulas import formula as formula, model as model
     from .losses import Loss as Loss
     from .options import Options as Options
     from .result import Result as Result, Status as Status

@@ -372,16 +372,15 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 
 @lru_cache(maxsize=64)
-def _triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    return np.tril_indices(d)
+def _places(d: int) -> NDArray[np.intp]:
+    """Where each entry of a symmetric (d, d) matrix lies in its packed lower triangle."""
+    x, y = np.indices((d, d))
+    row, column = np.maximum(x, y), np.minimum(x, y)
+    return row * (row + 1) // 2 + column
 
 
 def _square(lower: Array, d: int) -> Array:
-    x, y = _triangle(d)
-    full = np.empty((d, d))
-    full[x, y] = lower
-    full[y, x] = lower
-    return full
+    return lower[_places(d)]
 
 
 @dataclass(frozen=True)

@@ -87,9 +87,9 @@ class Options:
     @classmethod
     def of(cls, **settings: Any) -> Options:
         """Options from keywords, with the nearest valid name in the message when one is unknown."""
-        valid = [f.name for f in fields(cls)]
         for name in settings:
-            if name not in valid:
+            if name not in cls.__dataclass_fields__:
+                valid = [f.name for f in fields(cls)]
                 raise TypeError(f"unknown option {name!r}{suggest(name, valid)}; options are {', '.join(valid)}")
         return cls(**settings)
 

@@ -18,11 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg.lapack import dposv
 
 from .normal import Normal
 
@@ -103,7 +104,7 @@ class System:
             if space.x_scale is not None and len(scale):
                 self._diagonal /= self._diagonal.min()  # lambda stays relative to H
         self._gauss_newton, self.singular, pivot = _solve(self._matrix, self._gradient)
-        self.decrement = 0.5 * float(self._gradient @ self._gauss_newton)
+        self.decrement = 0.5 * float(self._gradient.dot(self._gauss_newton))
         self.least_curvature = pivot * pivot  # of the scaled H: its least eigenvalue, roughly
         if pivot < _REFINE and refine is not None and math.isfinite(self.decrement):
             self._refine(refine())
@@ -118,12 +119,12 @@ class System:
             if self._diagonal is not None:
                 x = x / np.sqrt(self._diagonal)
         else:
-            matrix = self._matrix.copy()
-            matrix.flat[:: len(matrix) + 1] += damping if self._diagonal is None else damping * self._diagonal
-            x = _solve(matrix, self._gradient)[0]
-        length = float(x @ x)
+            identity = _identity(len(self._matrix))
+            resistance = identity if self._diagonal is None else identity * self._diagonal
+            x = _solve(self._matrix + damping * resistance, self._gradient)[0]
+        length = float(x.dot(x))
         resisted = length if self._diagonal is None else float(x @ (self._diagonal * x))
-        predicted = 0.5 * (float(self._gradient @ x) + damping * resisted)
+        predicted = 0.5 * (float(self._gradient.dot(x)) + damping * resisted)
         step = self._scale * -x
         if self._free is not None:
             full = np.zeros(self._space.dim)
@@ -144,7 +145,7 @@ class System:
             point = (theta if self._free is None else theta[self._free]) / self._scale
         else:  # a manifold: rotations and directions have size one
             point = 1.0 / self._scale
-        size = float(point @ point)
+        size = float(point.dot(point))
         return math.sqrt(squared_length / size) if size > 0.0 else math.inf
 
     def noise(self) -> tuple[float, float]:
@@ -233,6 +234,11 @@ class System:
         return step, -float(self._gradient @ y + 0.5 * y @ self._matrix @ y), float(y @ y)
 
 
+@lru_cache(maxsize=64)
+def _identity(d: int) -> Array:
+    return np.eye(d)
+
+
 def _solve(matrix: Array, right: Array) -> tuple[Array, bool, float]:
     """Solve with a symmetric matrix of (nearly) unit diagonal; minimum norm where it is singular.
 
@@ -240,10 +246,10 @@ def _solve(matrix: Array, right: Array) -> tuple[Array, bool, float]:
     """
     if not len(matrix):
         return np.zeros_like(right), False, 1.0
-    factor, info = dpotrf(matrix, 1, 0)
+    factor, x, info = dposv(matrix, right)
     pivot = min(factor.diagonal().tolist()) if info == 0 else 0.0
     if pivot > 1e-7:  # below, a pivot is no longer told from rounding noise
-        return dpotrs(factor, right, 1)[0], False, pivot
+        return x, False, pivot
     if not np.isfinite(matrix).all() or not np.isfinite(right).all():
         return np.full_like(right, np.nan), True, 0.0
     values, vectors = np.linalg.eigh(matrix)
