@@ -140,7 +140,7 @@ def _exp_rest(r):  # type: ignore[no-untyped-def]
 @_inline
 def exp(x):  # type: ignore[no-untyped-def]
     """e to the power x; results below 4.5e-308 become 0."""
-    x = select(709.79 < x, 709.79, x)
+    x = select(x > 709.79, 709.79, x)
     x = select(x < -708.3, -708.3, x)
     shifted = x * _LOG2E + _ROUND
     k = shifted - _ROUND
@@ -167,7 +167,7 @@ def _halves(x):  # type: ignore[no-untyped-def]
 @_inline
 def expm1(x):  # type: ignore[no-untyped-def]
     """``exp(x) - 1``, accurate for small x."""
-    y = select(710.0 < x, 710.0, x)
+    y = select(x > 710.0, 710.0, x)
     y = select(y < -60.0, -60.0, y)
     return select(y != 0.0, 2.0 * _halves(y)[1], x)
 

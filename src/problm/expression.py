@@ -1,0 +1,427 @@
+r"""Expressions as shared graphs.
+
+An `Expression` is a node of a directed acyclic graph: a constant, a parameter, a variable (a column of the data)
+or an operation on other nodes. Nodes are *hash-consed*: making the same node twice gives the same object, so
+that common subexpressions are shared by construction, also between a model and its derivatives
+(`problm.differentiate`). Constants are folded and simple identities applied as nodes are made.
+
+SymPy could do this too, but importing it takes longer than a whole fit (0.3 to 0.5 s), and its general
+simplification longer again; the few rules below are all that a fit needs.
+
+Expressions overload Python's operators and NumPy's functions, which is how `problm.tracing` records a Python
+function: it calls the function with nodes.
+
+Examples
+--------
+>>> a, b, x = parameter(0), parameter(1), variable(0)
+>>> f = a * exp(-b * x)
+>>> to_text(f, ["a", "b"], ["x"])
+'a * exp(-b * x)'
+>>> exp(-b * x) is f.args[1]
+True
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+Array = NDArray[np.float64]
+
+
+class TraceError(Exception):
+    """The function does something with a traced value that an expression cannot record."""
+
+
+class Expression:
+    """A node of the graph. Make nodes with operators and the functions of this module, never directly."""
+
+    __slots__ = ("__weakref__", "args", "op", "parametric", "rowwise", "serial", "value")
+
+    op: str
+    args: tuple[Expression, ...]
+    value: float
+    """Value of a constant, index of a parameter or variable, else 0."""
+    serial: int
+    rowwise: bool
+    """Whether it depends on the data, and so differs from row to row."""
+    parametric: bool
+    """Whether it depends on a parameter."""
+
+    def __add__(self, other: Any) -> Expression:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Expression:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Expression:
+        return _binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return _binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expression:
+        return _binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expression:
+        return _binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expression:
+        return _binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expression:
+        return _binary("div", other, self)
+
+    def __pow__(self, other: Any) -> Expression:
+        return _binary("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Expression:
+        return _binary("pow", other, self)
+
+    def __mod__(self, other: Any) -> Expression:
+        return mod(self, other)
+
+    def __neg__(self) -> Expression:
+        return make("neg", self)
+
+    def __pos__(self) -> Expression:
+        return self
+
+    def __abs__(self) -> Expression:
+        return make("abs", self)
+
+    def __lt__(self, other: Any) -> Expression:
+        return _binary("lt", self, other)
+
+    def __le__(self, other: Any) -> Expression:
+        return _binary("le", self, other)
+
+    def __gt__(self, other: Any) -> Expression:
+        return _binary("lt", other, self)
+
+    def __ge__(self, other: Any) -> Expression:
+        return _binary("le", other, self)
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return _binary("eq", self, other)
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return make("sub", constant(1.0), _binary("eq", self, other))
+
+    def __and__(self, other: Any) -> Expression:
+        return _binary("mul", self, other)
+
+    def __or__(self, other: Any) -> Expression:
+        return _binary("maximum", self, other)
+
+    def __invert__(self) -> Expression:
+        return make("sub", constant(1.0), self)
+
+    def __hash__(self) -> int:
+        return self.serial
+
+    def __refuse(self, *_: object) -> NoReturn:
+        raise TraceError("its value is needed as a number or a truth value (in an if, a loop or a call to float)")
+
+    __bool__ = __float__ = __int__ = __index__ = __complex__ = __iter__ = __len__ = __refuse
+
+    def __getattr__(self, name: str) -> Any:
+        # NumPy asks the elements of an object array for a method: np.exp(array) calls element.exp().
+        from .tracing import FUNCTIONS
+
+        if name in FUNCTIONS:
+            return lambda *rest: FUNCTIONS[name](self, *rest)
+        raise AttributeError(name)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        from .tracing import call_ufunc
+
+        return call_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        from .tracing import call_array_function
+
+        return call_array_function(function, args, options)
+
+    def __repr__(self) -> str:
+        return f"<expression {to_text(self)}>"
+
+
+_nodes: WeakValueDictionary[tuple[object, ...], Expression] = WeakValueDictionary()
+_serials = itertools.count()
+
+
+def _node(op: str, args: tuple[Expression, ...] = (), value: float = 0.0) -> Expression:
+    key = (op, *(a.serial for a in args), value, math.copysign(1.0, value))
+    found = _nodes.get(key)
+    if found is None:
+        found = object.__new__(Expression)
+        found.op, found.args, found.value, found.serial = op, args, value, next(_serials)
+        found.rowwise = op == "variable" or any(a.rowwise for a in args)
+        found.parametric = op == "parameter" or any(a.parametric for a in args)
+        _nodes[key] = found
+    return found
+
+
+def constant(value: float) -> Expression:
+    """A number."""
+    return _node("constant", (), float(value))
+
+
+def parameter(index: int) -> Expression:
+    """The parameter at an index of theta."""
+    return _node("parameter", (), index)
+
+
+def variable(index: int) -> Expression:
+    """The column of the data at an index."""
+    return _node("variable", (), index)
+
+
+def as_expression(value: Any) -> Expression:
+    """An expression as it is; a number or a 0-d array as a constant."""
+    if isinstance(value, Expression):
+        return value
+    if isinstance(value, int | float | np.number | np.bool_) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        if np.iscomplexobj(value):
+            raise TraceError("complex numbers are not recorded")
+        return constant(float(value))
+    raise TraceError(f"a {type(value).__name__} cannot be part of an expression")
+
+
+def _binary(op: str, left: Any, right: Any) -> Expression:
+    # A list, tuple or array: let NumPy spread the operation over its elements.
+    if isinstance(left, np.ndarray | list | tuple) or isinstance(right, np.ndarray | list | tuple):
+        return NotImplemented  # type: ignore[no-any-return]
+    return make(op, as_expression(left), as_expression(right))
+
+
+def _select(condition: Array, yes: Array, no: Array) -> Array:
+    return np.where(np.asarray(condition) != 0.0, yes, no)
+
+
+def _w_real(x: Array, y: Array) -> Array:
+    return np.real(special.wofz(x + 1j * np.asarray(y)))
+
+
+def _w_imag(x: Array, y: Array) -> Array:
+    return np.imag(special.wofz(x + 1j * np.asarray(y)))
+
+
+# How NumPy computes each operation: used to fold constants and as the reference in tests.
+NUMPY: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
+    "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor, "sqrt": np.sqrt,
+    "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
+    "arcsin": np.arcsin, "arccos": np.arccos, "arctan": np.arctan,
+    "arcsinh": np.arcsinh, "arccosh": np.arccosh, "arctanh": np.arctanh,
+    "erf": special.erf, "erfc": special.erfc, "w_real": _w_real, "w_imag": _w_imag,
+    "minimum": np.minimum, "maximum": np.maximum, "arctan2": np.arctan2, "hypot": np.hypot,
+    "lt": np.less, "le": np.less_equal, "eq": np.equal, "where": _select,
+    # log x, but 0 at 0: d(x**y)/dy = x**y log x is 0 there for y > 0, not 0 * inf.
+    "log_or_zero": lambda x: np.log(np.where(np.equal(x, 0.0), 1.0, x)),
+}  # fmt: skip
+
+
+def make(op: str, *args: Expression) -> Expression:
+    """The node of an operation, simplified."""
+    if all(a.op == "constant" for a in args):
+        with np.errstate(all="ignore"):
+            return constant(float(NUMPY[op](*(np.float64(a.value) for a in args))))
+    rule = _SIMPLIFY.get(op)
+    simple = rule(*args) if rule is not None else None
+    return _node(op, args) if simple is None else simple
+
+
+def _is(e: Expression, value: float) -> bool:
+    return e.op == "constant" and e.value == value
+
+
+def _simple_add(a: Expression, b: Expression) -> Expression | None:
+    if _is(a, 0.0):
+        return b
+    if _is(b, 0.0):
+        return a
+    if a is b:
+        return make("mul", constant(2.0), a)
+    if b.op == "neg":
+        return make("sub", a, b.args[0])
+    if a.op == "neg":
+        return make("sub", b, a.args[0])
+    return None
+
+
+def _simple_sub(a: Expression, b: Expression) -> Expression | None:
+    if _is(b, 0.0):
+        return a
+    if _is(a, 0.0):
+        return make("neg", b)
+    if a is b:
+        return constant(0.0)
+    return make("add", a, b.args[0]) if b.op == "neg" else None
+
+
+def _simple_mul(a: Expression, b: Expression) -> Expression | None:
+    if _is(a, 0.0) or _is(b, 0.0):
+        return constant(0.0)
+    if _is(a, 1.0):
+        return b
+    if _is(b, 1.0):
+        return a
+    if _is(a, -1.0):
+        return make("neg", b)
+    if _is(b, -1.0):
+        return make("neg", a)
+    if a.op == "neg":
+        return make("neg", make("mul", a.args[0], b))
+    if b.op == "neg":
+        return make("neg", make("mul", a, b.args[0]))
+    if a.op == "constant" and b.op == "mul" and b.args[0].op == "constant":
+        return make("mul", make("mul", a, b.args[0]), b.args[1])
+    return None
+
+
+def _simple_div(a: Expression, b: Expression) -> Expression | None:
+    if _is(a, 0.0):
+        return a
+    if _is(b, 1.0):
+        return a
+    if _is(b, -1.0):
+        return make("neg", a)
+    return make("neg", make("div", a.args[0], b)) if a.op == "neg" else None
+
+
+def _simple_pow(a: Expression, b: Expression) -> Expression | None:
+    """Small integer and half-integer powers by multiplication and square root: up to 8 the error stays ~2 ulp."""
+    if _is(a, 1.0):
+        return a
+    if b.op != "constant" or abs(b.value) > 8.0 or (2.0 * b.value) % 1.0 != 0.0:
+        return None
+    if b.value < 0.0:
+        return make("div", constant(1.0), make("pow", a, constant(-b.value)))
+    whole = int(b.value)
+    if b.value != whole:
+        root = make("sqrt", a)
+        return root if whole == 0 else make("mul", make("pow", a, constant(whole)), root)
+    result, square = None, a
+    while whole:
+        if whole & 1:
+            result = square if result is None else make("mul", result, square)
+        whole >>= 1
+        square = make("mul", square, square) if whole else square
+    return constant(1.0) if result is None else result
+
+
+_SIMPLIFY: dict[str, Callable[..., Expression | None]] = {
+    "add": _simple_add,
+    "sub": _simple_sub,
+    "mul": _simple_mul,
+    "div": _simple_div,
+    "pow": _simple_pow,
+    "neg": lambda a: a.args[0] if a.op == "neg" else None,
+    "abs": lambda a: a if a.op in ("abs", "exp", "sqrt") else make("abs", a.args[0]) if a.op == "neg" else None,
+    "where": lambda c, a, b: (a if c.value else b) if c.op == "constant" else a if a is b else None,
+}
+
+
+def _unary(op: str) -> Callable[[Any], Expression]:
+    return lambda x: make(op, as_expression(x))
+
+
+exp, log, sqrt = _unary("exp"), _unary("log"), _unary("sqrt")
+
+
+def mod(x: Any, y: Any) -> Expression:
+    """``x - floor(x / y) * y``, Python's ``%``."""
+    top, bottom = as_expression(x), as_expression(y)
+    return top - make("floor", top / bottom) * bottom
+
+
+def where(condition: Any, yes: Any, no: Any) -> Expression:
+    """``yes`` in the rows where the condition holds, else ``no``."""
+    return make("where", as_expression(condition), as_expression(yes), as_expression(no))
+
+
+def topological(roots: Iterable[Expression]) -> list[Expression]:
+    """All nodes that the roots are made of, each after its arguments."""
+    order: list[Expression] = []
+    seen: set[int] = set()
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node.serial not in seen:
+            seen.add(node.serial)
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a.serial not in seen)
+    return order
+
+
+def evaluate(outputs: Sequence[Expression], theta: Sequence[float], columns: Sequence[Any]) -> list[Any]:
+    """Values by NumPy, one operation at a time: slow, and independent of the compiled tape."""
+    values: dict[int, Any] = {}
+    with np.errstate(all="ignore"):
+        for e in topological(outputs):
+            if e.op == "constant":
+                values[e.serial] = np.float64(e.value)
+            elif e.op == "parameter":
+                values[e.serial] = np.float64(theta[int(e.value)])
+            elif e.op == "variable":
+                values[e.serial] = columns[int(e.value)]
+            else:
+                values[e.serial] = NUMPY[e.op](*(values[a.serial] for a in e.args))
+    return [values[e.serial] for e in outputs]
+
+
+def substitute(e: Expression, parameters: dict[int, Expression]) -> Expression:
+    """The same expression with other nodes in place of its parameters."""
+    made: dict[int, Expression] = {}
+    for node in topological([e]):
+        if node.op == "parameter":
+            made[node.serial] = parameters[int(node.value)]
+        else:
+            made[node.serial] = make(node.op, *(made[a.serial] for a in node.args)) if node.args else node
+    return made[e.serial]
+
+
+_INFIX = {"add": (" + ", 1), "sub": (" - ", 1), "mul": (" * ", 2), "div": (" / ", 2), "pow": (" ** ", 4),
+          "lt": (" < ", 0), "le": (" <= ", 0), "eq": (" == ", 0)}  # fmt: skip
+
+
+def to_text(e: Expression, parameters: Sequence[str] = (), variables: Sequence[str] = ()) -> str:
+    """The expression in Python's notation; names default to p0, p1, ... and x0, x1, ..."""
+    made: dict[int, tuple[str, int]] = {}
+
+    def part(a: Expression, least: int) -> str:
+        text, strength = made[a.serial]
+        return text if strength >= least else f"({text})"
+
+    for node in topological([e]):
+        index = int(node.value) if node.op in ("parameter", "variable") else 0
+        if node.op == "constant":
+            made[node.serial] = (
+                f"{node.value:.17g}" if node.value % 1.0 else f"{node.value:.15g}",
+                5 if node.value >= 0 else 1,
+            )
+        elif node.op == "parameter":
+            made[node.serial] = (parameters[index] if index < len(parameters) else f"p{index}", 5)
+        elif node.op == "variable":
+            made[node.serial] = (variables[index] if index < len(variables) else f"x{index}", 5)
+        elif node.op == "neg":
+            made[node.serial] = (f"-{part(node.args[0], 2)}", 1)
+        elif node.op in _INFIX:
+            sign, strength = _INFIX[node.op]
+            left = part(node.args[0], strength + (node.op == "pow"))
+            made[node.serial] = (f"{left}{sign}{part(node.args[1], strength + (node.op != 'pow'))}", strength)
+        else:
+            made[node.serial] = (f"{node.op}({', '.join(part(a, 0) for a in node.args)})", 5)
+    return made[e.serial][0]

@@ -1,0 +1,376 @@
+"""Models of curves and of rows of residuals that run compiled.
+
+A `Model` knows its function as an expression (a formula, a ready-made model) or as a Python function that is
+recorded when the number of columns is known. It makes `problm.kernels.Kernel` objects for the front door, evaluates
+itself and its derivatives, and guesses a start.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import expression as ex
+from .differentiate import derivatives
+from .expression import Expression, TraceError
+from .losses import Loss
+from .tracing import outputs, trace
+
+if TYPE_CHECKING:
+    from .kernels import Kernel
+
+Array = NDArray[np.float64]
+Guess = Callable[[Array, Array], Sequence[float]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """A model to fit: ``model(x, *parameters)``, with derivatives, for `curve_fit` and `least_squares`.
+
+    Made by `problm.formula`, `problm.model` and the functions of `problm.models`; models of the same variables can be
+    added. Parameters of the terms that have the same name get the suffixes _1, _2, ...
+
+    Examples
+    --------
+    >>> import problm
+    >>> decay = problm.formula("a*exp(-b*x)")
+    >>> decay + decay + problm.formula("c + 0*x")
+    Model(a_1 * exp(-b_1 * x) + a_2 * exp(-b_2 * x) + c; parameters a_1, b_1, a_2, b_2, c; variable x)
+    """
+
+    parameters: tuple[str, ...]
+    """Names of the parameters; empty where a function takes any number of them."""
+    variables: tuple[str, ...] = ("x",)
+    """Names of the data columns."""
+    response: str | None = None
+    """Name of the fitted column, if the formula gave one."""
+    body: Expression | None = None
+    function: Callable[..., Any] | None = None
+    derivative: Callable[..., Any] | None = None
+    guesser: Guess | None = None
+    terms: tuple[Model, ...] = ()
+    """The models of which this is the sum."""
+    kind: str = ""
+    """Name of a ready-made model."""
+    _made: dict[Any, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_expression(
+        cls,
+        body: Expression,
+        parameters: Sequence[str],
+        variables: Sequence[str] = ("x",),
+        response: str | None = None,
+        guesser: Guess | None = None,
+        kind: str = "",
+    ) -> Model:
+        return cls(tuple(parameters), tuple(variables), response, body, guesser=guesser, kind=kind)
+
+    @property
+    def expression(self) -> str:
+        """The right side as text, or the name of the function."""
+        if self.body is None:
+            return getattr(self.function, "__name__", "function")
+        return ex.to_text(self.body, self.parameters, self.variables)
+
+    def __repr__(self) -> str:
+        left = f"{self.response} ~ " if self.response else ""
+        plural = "s" if len(self.variables) > 1 else ""
+        named = f"; parameters {', '.join(self.parameters)}" if self.parameters else ""
+        data = f"; variable{plural} {', '.join(self.variables)}" if self.body is not None else ""
+        return f"Model({left}{self.expression}{named}{data})"
+
+    def __add__(self, other: object) -> Model:
+        if not isinstance(other, Model):
+            return NotImplemented
+        if self.body is None or other.body is None:
+            raise TypeError("only formulas and ready-made models can be added; write the sum inside the function")
+        if self.variables != other.variables:
+            raise ValueError(f"models of different variables, {self.variables} and {other.variables}, cannot be added")
+        terms = (*(self.terms or (self,)), *(other.terms or (other,)))
+        counts = {n: sum(n in t.parameters for t in terms) for t in terms for n in t.parameters}
+        names: list[str] = []
+        total: Expression = ex.constant(0.0)
+        for k, term in enumerate(terms, 1):
+            assert term.body is not None
+            places = {i: ex.parameter(len(names) + i) for i in range(len(term.parameters))}
+            names += [f"{n}_{k}" if counts[n] > 1 else n for n in term.parameters]
+            total = total + ex.substitute(term.body, places)
+        return Model(tuple(names), self.variables, self.response or other.response, total, terms=terms)
+
+    def __call__(self, x: Any, *parameters: float) -> Any:
+        """Values at ``x``: an array for one variable; a tuple of k arrays or an array (k, N) for several."""
+        columns, shape = self._columns(x)
+        theta = self._theta(parameters)
+        kernel = self._value_kernel(len(columns), len(theta))
+        from .kernels import describe
+
+        values = kernel.residuals(theta, describe(columns), len(columns[0]))
+        return values[:, 0].reshape(shape)[()]
+
+    def jacobian(self, x: Any, *parameters: float) -> Array:
+        """Derivatives by the parameters at ``x``, shape (N, d)."""
+        columns, _ = self._columns(x)
+        theta = self._theta(parameters)
+        kernel = self._value_kernel(len(columns), len(theta))
+        from .kernels import address_of, describe
+        from .tape import jacobian_rows
+
+        n, d = len(columns[0]), len(theta)
+        result = np.empty((n, d))
+        jacobian_rows(
+            address_of(kernel.fill), theta, describe(columns), n, kernel.program, kernel.constants, d, 1, result
+        )
+        return result
+
+    def guess(self, x: Any, y: Any) -> Array:
+        """A start for the fit of ``y`` at ``x``, from the data; a function of the user's starts at ones."""
+        if self.body is None:
+            if not self.parameters:
+                raise ValueError(f"p0 is needed: {self.expression} does not say how many parameters it has")
+            return np.ones(len(self.parameters))
+        from . import guesses
+
+        return guesses.start(self, x, y)
+
+    def curve_kernel(
+        self, n_variables: int, n_parameters: int, weighting: str | None, loss: Loss, threads: int
+    ) -> Kernel:
+        """For columns x..., y[, sigma]: residuals ``(f(x) - y) / sigma``."""
+        if weighting not in (None, "sigma"):
+            raise ValueError(f"weighting must be None or 'sigma', got {weighting!r}")
+        self._check(n_variables, n_parameters)
+        weighted = weighting is not None
+        y, sigma = ex.variable(n_variables), ex.variable(n_variables + 1)
+
+        def residual() -> tuple[list[Expression], list[list[Expression]] | None]:
+            f, by = self._curve(n_variables, n_parameters)
+            if not weighted:
+                return [f - y], None if by is None else [by]
+            return [(f - y) / sigma], None if by is None else [[g / sigma for g in by]]
+
+        def compiled() -> Any:
+            from .rowwise import row_fill
+
+            assert self.function is not None
+            return row_fill(self.function, self.derivative, (n_variables,), n_parameters, curve=True, weighted=weighted)
+
+        return self._kernel(("curve", n_variables, n_parameters, weighted), residual, compiled, loss, threads)
+
+    def residual_kernel(self, shapes: Sequence[int] | int, n_parameters: int, loss: Loss, threads: int) -> Kernel:
+        """For rows of data: residuals of ``row(theta, *columns)``.
+
+        ``shapes`` are the widths of the arrays; an array of width k > 1 comes to the function as k values. A formula
+        takes its variables and, if one more column is there, the response: ``f - y``.
+        """
+        widths = (1,) * shapes if isinstance(shapes, int) else tuple(shapes)
+        if self.body is not None and sum(widths) == len(self.variables) + 1:
+            return self.curve_kernel(len(self.variables), n_parameters, None, loss, threads)
+        if self.body is not None:
+            self._check(sum(widths), n_parameters)
+
+        def residual() -> tuple[list[Expression], list[list[Expression]] | None]:
+            return self._rows(widths, n_parameters)
+
+        def compiled() -> Any:
+            from .rowwise import row_fill
+
+            assert self.function is not None
+            return row_fill(self.function, self.derivative, widths, n_parameters)
+
+        return self._kernel(("rows", widths, n_parameters), residual, compiled, loss, threads)
+
+    def _kernel(self, key: Any, traced: Any, compiled: Any, loss: Loss, threads: int) -> Kernel:
+        """The kernel of a program, or of a compiled function where it cannot be recorded; made once."""
+        from .kernels import Kernel
+
+        if key not in self._made:
+            from . import tape
+            from .assembler import assemble
+
+            d = key[2]
+            try:
+                residuals, by = traced()
+                program = assemble(residuals, by or derivatives(residuals, d), d)
+                self._made[key] = Kernel(tape.run, d, program.components, program.code, program.constants)
+            except TraceError:
+                fill = compiled()
+                self._made[key] = Kernel(fill.fill, d, fill.components)
+        kernel: Kernel = self._made[key]
+        return replace(kernel, loss=loss, threads=threads)
+
+    def _value_kernel(self, n_variables: int, n_parameters: int) -> Kernel:
+        def values() -> tuple[list[Expression], list[list[Expression]] | None]:
+            f, by = self._curve(n_variables, n_parameters)
+            return [f], None if by is None else [by]
+
+        def compiled() -> Any:
+            from .rowwise import row_fill
+
+            assert self.function is not None
+            return row_fill(self.function, self.derivative, (n_variables,), n_parameters, curve=True, target=False)
+
+        self._check(n_variables, n_parameters)
+        key = ("values", n_variables, n_parameters)
+        return (
+            self._kernel(key, values, compiled, Loss.named("linear"), 1) if key not in self._made else self._made[key]
+        )
+
+    def _check(self, n_variables: int, n_parameters: int) -> None:
+        if self.parameters and n_parameters != len(self.parameters):
+            raise ValueError(
+                f"{self.expression} has {len(self.parameters)} parameters ({', '.join(self.parameters)}), "
+                f"got {n_parameters} values"
+            )
+        if self.body is not None and n_variables != len(self.variables):
+            raise ValueError(
+                f"{self.expression} takes {len(self.variables)} data column(s) ({', '.join(self.variables)}), "
+                f"got {n_variables}"
+            )
+
+    def _curve(self, n_variables: int, n_parameters: int) -> tuple[Expression, list[Expression] | None]:
+        if self.body is not None:
+            return self.body, None
+        columns = [ex.variable(j) for j in range(n_variables)]
+        x = columns[0] if n_variables == 1 else _objects(columns)
+        theta = [ex.parameter(i) for i in range(n_parameters)]
+        (f,) = self._recorded([x, *theta], 1, n_parameters, n_variables)
+        if self.derivative is None:
+            return f, None
+        by = outputs(trace(self.derivative, x, *theta))
+        return f, _sized(by, n_parameters)
+
+    def _rows(self, widths: Sequence[int], n_parameters: int) -> tuple[list[Expression], list[list[Expression]] | None]:
+        if self.body is not None:
+            return [self.body], None
+        columns = [ex.variable(j) for j in range(sum(widths))]
+        row: list[Any] = []
+        for width in widths:
+            taken, columns = columns[:width], columns[width:]
+            row.append(taken[0] if width == 1 else _objects(taken))
+        theta = _objects([ex.parameter(i) for i in range(n_parameters)])
+        residuals = self._recorded([theta, *row], None, n_parameters, sum(widths))
+        if self.derivative is None:
+            return residuals, None
+        by = _sized(outputs(trace(self.derivative, theta, *row)), len(residuals) * n_parameters)
+        return residuals, [by[c * n_parameters : (c + 1) * n_parameters] for c in range(len(residuals))]
+
+    def _recorded(self, args: list[Any], count: int | None, n_parameters: int, n_columns: int) -> list[Expression]:
+        """Trace the function, and compare the record with the function itself at random points."""
+        assert self.function is not None
+        found = outputs(trace(self.function, *args))
+        if count is not None:
+            _sized(found, count)
+        if not found:
+            raise ValueError(f"{self.expression} returned no residuals")
+        rng = np.random.default_rng(0)
+        for _ in range(4):
+            theta, row = rng.uniform(0.1, 2.0, n_parameters), rng.uniform(0.1, 2.0, n_columns)
+            try:
+                with np.errstate(all="ignore"), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    direct = np.ravel(np.asarray(self.function(*(_filled(a, theta, row) for a in args)), dtype=float))
+            except Exception:  # noqa: S112  a domain error at a random point says nothing
+                continue
+            recorded = np.array(ex.evaluate(found, theta.tolist(), row.tolist()), dtype=float)
+            if len(direct) != len(recorded) or not np.allclose(direct, recorded, rtol=1e-9, equal_nan=True):
+                raise TraceError("the record does not give the function's values")
+        return found
+
+    def _columns(self, x: Any) -> tuple[list[Array], tuple[int, ...]]:
+        if isinstance(x, tuple | list) and len(x) and np.ndim(x[0]):
+            parts = [np.asarray(v, dtype=np.float64) for v in x]
+        else:
+            whole = np.asarray(x, dtype=np.float64)
+            several = len(self.variables) > 1 or (self.body is None and whole.ndim > 1)
+            parts = list(whole) if several else [whole]
+        if not parts or any(v.shape != parts[0].shape for v in parts):
+            raise ValueError(f"x: expected {len(self.variables)} arrays of one shape")
+        return [np.ascontiguousarray(v.ravel()) for v in parts], parts[0].shape
+
+    @staticmethod
+    def _theta(parameters: Sequence[float]) -> Array:
+        return np.array([float(p) for p in parameters])
+
+
+def _objects(nodes: Sequence[Expression]) -> NDArray[Any]:
+    array = np.empty(len(nodes), dtype=object)
+    array[:] = nodes
+    return array
+
+
+def _filled(argument: Any, theta: Array, row: Array) -> Any:
+    """An argument of a trace with numbers in place of its nodes."""
+    if isinstance(argument, np.ndarray):
+        return np.array([_filled(a, theta, row) for a in argument])
+    source = theta if argument.op == "parameter" else row
+    return float(source[int(argument.value)])
+
+
+def _sized(found: list[Expression], wanted: int) -> list[Expression]:
+    if len(found) != wanted:
+        raise ValueError(f"the function returned {len(found)} values for a row, expected {wanted}")
+    return found
+
+
+def model(function: Callable[..., Any], jacobian: Callable[..., Any] | None = None) -> Model:
+    """A Python function of one row as a compiled model.
+
+    The function is recorded by calling it once with symbols, and differentiated exactly; nothing is compiled. Where
+    it cannot be recorded (an ``if`` on a value, a loop until convergence), Numba compiles it and derivatives come from
+    the complex step or central differences.
+
+    Parameters
+    ----------
+    function : callable
+        ``f(x, *parameters)`` for `problm.curve_fit`: the value at one point, ``x`` being a number, or k numbers for k
+        variables. ``row(theta, *row)`` for `problm.least_squares`: the residual, or p residuals, of one row of the
+        data; an array with k columns gives k values.
+    jacobian : callable, optional
+        The same arguments; derivatives by the parameters, d or (p, d) values.
+
+    Returns
+    -------
+    `Model`
+
+    Examples
+    --------
+    >>> import math
+    >>> def decay(x, a, b):
+    ...     return a * math.exp(-b * x)
+    >>> compiled = model(decay)
+    >>> compiled([0.0, 1.0, 2.0], 2.0, 0.5).round(3)
+    array([2.   , 1.213, 0.736])
+    >>> compiled.jacobian(1.0, 2.0, 0.5).round(3)
+    array([[ 0.607, -1.213]])
+    """
+    if isinstance(function, Model):
+        return function
+    if not callable(function):
+        raise TypeError(
+            f"model: expected a function f(x, *parameters) or row(theta, *row), got {type(function).__name__}"
+        )
+    if jacobian is not None and not callable(jacobian):
+        raise TypeError(f"model: jacobian must be a function, got {type(jacobian).__name__}")
+    return Model(_signature(function), (), function=function, derivative=jacobian)
+
+
+def _signature(function: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        kinds = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return ()
+    if any(p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY) for p in kinds):
+        return ()
+    return tuple(p.name for p in kinds[1:] if p.default is p.empty)
+
+
+def as_model(obj: object) -> Model | None:
+    """The object itself if it is a `Model`, else None."""
+    return obj if isinstance(obj, Model) else None
