@@ -1,0 +1,351 @@
+"""Columns of numbers from files: CSV and other delimited text, Parquet, NPY.
+
+Text is read by PyArrow where it is installed (about 30 million numbers a second) or by NumPy's parser (a few
+million); what they cannot make sense of is read again, line by line, by a strict reader that either knows better
+(comments among the rows, missing values) or names the line and the column that is wrong.
+
+Files are data, never programs: no pickle, no decompression of text, and nothing is allocated before its size was
+compared with a limit.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+MAX_BYTES = 8 << 30
+"""Most bytes that the columns of one file may take in memory."""
+MAX_COLUMNS = 10_000
+_HEAD = 1 << 20
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
+_KINDS = {".csv": "text", ".tsv": "text", ".txt": "text", ".dat": "text", ".npy": "npy",
+          ".parquet": "parquet", ".pq": "parquet"}  # fmt: skip
+
+
+def column_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Names of the columns of a file, without reading its rows.
+
+    A file without names has the columns ``y``; ``x, y``; or ``c1, c2, ...``, by their number.
+    """
+    path = Path(path)
+    kind = _kind(path)
+    if kind == "text":
+        return _layout(path).names
+    if kind == "npy":
+        return tuple(_npy_columns(path))
+    return tuple(_parquet(path).schema_arrow.names)
+
+
+def read_columns(
+    path: str | os.PathLike[str], names: Sequence[str] | None = None, *, max_bytes: int = MAX_BYTES
+) -> dict[str, Array]:
+    """Columns of a file by name.
+
+    Parameters
+    ----------
+    path
+        ``.csv``, ``.tsv``, ``.txt`` or ``.dat`` (delimiter and header are recognised), ``.parquet`` or ``.npy``.
+    names
+        Which columns; all if not given.
+    max_bytes
+        Refuse to read more than this into memory.
+
+    Returns
+    -------
+    dict of (N,) arrays. Missing values are NaN. NPY files are mapped, not read.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name, "data.csv")
+    >>> _ = file.write_text("time,volts\\n0,1.5\\n1,2.5\\n")
+    >>> read_columns(file, ["volts"])
+    {'volts': array([1.5, 2.5])}
+    >>> folder.cleanup()
+    """
+    path = Path(path)
+    kind = _kind(path)
+    present = column_names(path)
+    wanted = list(present if names is None else names)
+    for name in wanted:
+        if name not in present:
+            raise ValueError(f"{path}: there is no column {name!r}; it has {_some(present)}")
+        if present.count(name) > 1:
+            raise ValueError(f"{path}: the column name {name!r} appears {present.count(name)} times; rename one")
+    if kind == "npy":
+        columns = _npy_columns(path)
+        return {name: columns[name] for name in wanted}
+    if kind == "parquet":
+        return _read_parquet(path, wanted, max_bytes)
+    return _read_text(path, wanted, max_bytes)
+
+
+def _kind(path: Path) -> str:
+    if not path.exists():
+        raise FileNotFoundError(2, "there is no such file", str(path))
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give a file")
+    if not path.is_file():
+        raise ValueError(f"{path} is not a regular file")
+    kind = _KINDS.get(path.suffix.lower())
+    if kind is None:
+        raise ValueError(f"{path}: the ending {path.suffix!r} is not known; use one of {', '.join(_KINDS)}")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty")
+    return kind
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(n) for n in names[:12])
+    return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def _default_names(count: int) -> tuple[str, ...]:
+    return {1: ("y",), 2: ("x", "y")}.get(count, tuple(f"c{i + 1}" for i in range(count)))
+
+
+# --- text ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Layout:
+    names: tuple[str, ...]
+    delimiter: str | None
+    """None: any run of blanks."""
+    skip: int
+    """Lines before the first row of numbers."""
+
+
+def _layout(path: Path) -> _Layout:
+    """Delimiter, header and names from the beginning of a file."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+        whole = not file.read(1)
+    if b"\0" in head:
+        raise ValueError(f"{path} is not text (it holds zero bytes)")
+    end = len(head) if whole else head.rfind(b"\n") + 1
+    if end == 0:
+        raise ValueError(f"{path}: the first line is longer than {_HEAD} bytes; is this a table?")
+    try:
+        lines = head[:end].decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    comment, header, header_at = "", None, -1
+    for at, line in enumerate(lines):
+        text = line.strip()
+        if not text:
+            continue
+        if text.startswith("#"):
+            comment = text.lstrip("# \t")
+            continue
+        delimiter = next((d for d in (",", ";", "\t") if d in text), None)
+        fields = _split(text, delimiter)
+        if len(fields) > MAX_COLUMNS:
+            raise ValueError(f"{path} has {len(fields):,} columns; at most {MAX_COLUMNS:,} are read")
+        if header is None and not all(_is_number(f) for f in fields):
+            header, header_at = fields, at
+            continue
+        if header is not None:
+            if len(header) != len(fields):
+                raise ValueError(
+                    f"{path}: line {header_at + 1} names {len(header)} columns and line {at + 1} has {len(fields)}"
+                )
+            return _Layout(tuple(header), delimiter, at)
+        named = _split(comment, delimiter)
+        if len(named) != len(fields):
+            named = _split(comment, None)
+        sound = len(named) == len(fields) and not any(_is_number(n) for n in named)
+        return _Layout(tuple(named) if sound else _default_names(len(fields)), delimiter, at)
+    if header is not None:
+        raise ValueError(f"{path}: no row of numbers follows line {header_at + 1}")
+    raise ValueError(f"{path} holds no rows")
+
+
+def _split(line: str, delimiter: str | None) -> list[str]:
+    if delimiter is None:
+        return line.split()
+    return [f.strip() for f in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))]
+
+
+def _number(text: str) -> float:
+    """A float as files spell it; Python alone would take 1_000 as well."""
+    if text in _MISSING:
+        return float("nan")
+    if "_" in text:
+        raise ValueError(text)
+    return float(text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        _number(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_text(path: Path, wanted: list[str], max_bytes: int) -> dict[str, Array]:
+    layout = _layout(path)
+    size = path.stat().st_size
+    # A number takes at least two characters, its delimiter included.
+    if min(size, 8 * (size // (2 * len(layout.names)) + 1) * len(wanted)) > max_bytes:
+        raise ValueError(
+            f"{path} has {size / 1e9:.1f} GB of text, and at most {max_bytes / 1e9:.1f} GB are read into memory: "
+            "write it as Parquet or NPY"
+        )
+    at = [layout.names.index(name) for name in wanted]
+    table = _by_arrow(path, layout, wanted) if layout.delimiter is not None else None
+    if table is None:
+        table = _by_numpy(path, layout, at)
+    if table is None:
+        table = _by_line(path, layout, at)
+    if len(table[0]) == 0:
+        raise ValueError(f"{path} holds no rows")
+    return dict(zip(wanted, table, strict=True))
+
+
+def _by_arrow(path: Path, layout: _Layout, wanted: list[str]) -> list[Array] | None:
+    try:
+        import pyarrow as pa
+        from pyarrow import csv as pacsv
+    except ImportError:
+        return None
+    try:
+        table = pacsv.read_csv(
+            path,
+            read_options=pacsv.ReadOptions(column_names=list(layout.names), skip_rows=layout.skip),
+            parse_options=pacsv.ParseOptions(delimiter=layout.delimiter),
+            convert_options=pacsv.ConvertOptions(
+                include_columns=wanted,
+                column_types={name: pa.float64() for name in wanted},
+                null_values=list(_MISSING),
+            ),
+        )
+    except pa.ArrowException:
+        return None
+    return [table[name].to_numpy() for name in wanted]
+
+
+def _by_numpy(path: Path, layout: _Layout, at: list[int]) -> list[Array] | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            # Not usecols: it would let rows of different lengths pass.
+            values = np.loadtxt(
+                path, delimiter=layout.delimiter, skiprows=layout.skip, ndmin=2, encoding="utf-8-sig", comments=None
+            )
+    except (ValueError, UserWarning):
+        return None
+    return [np.ascontiguousarray(values[:, i]) for i in at]
+
+
+def _by_line(path: Path, layout: _Layout, at: list[int]) -> list[Array]:
+    """The strict reader: slow, and sure of what it says."""
+    columns: list[list[float]] = [[] for _ in at]
+    for line, fields in _lines(path, layout):
+        if len(fields) != len(layout.names):
+            raise ValueError(f"{path}: line {line} has {len(fields)} fields, expected {len(layout.names)}")
+        for column, index in zip(columns, at, strict=True):
+            try:
+                column.append(_number(fields[index]))
+            except ValueError:
+                raise ValueError(
+                    f"{path}: line {line}, column {layout.names[index]!r}: {fields[index][:60]!r} is not a number"
+                ) from None
+    return [np.array(c, dtype=np.float64) for c in columns]
+
+
+def _lines(path: Path, layout: _Layout) -> Iterator[tuple[int, list[str]]]:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            text = line.strip()
+            if number > layout.skip and text and not text.startswith("#"):
+                yield number, _split(text, layout.delimiter)
+
+
+# --- NPY and Parquet -------------------------------------------------------------------------------------------
+
+
+def _npy_columns(path: Path) -> dict[str, Array]:
+    try:
+        with np.errstate(over="raise"):  # a shape whose product overflows
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # a hostile header makes NumPy's parser raise almost anything
+        raise ValueError(f"{path} cannot be read as an array: {error}") from None
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{path} is an archive of arrays; save the array that you need with numpy.save")
+    if array.dtype.names is not None:
+        if array.ndim != 1:
+            raise ValueError(f"{path}: an array of records must have one dimension, got shape {array.shape}")
+        columns: dict[str, Array] = {name: array[name] for name in array.dtype.names}
+    elif array.ndim == 1:
+        columns = {"y": array}
+    elif array.ndim == 2 and array.shape[1] <= MAX_COLUMNS:
+        columns = {name: array[:, i] for i, name in enumerate(_default_names(array.shape[1]))}
+    else:
+        raise ValueError(f"{path}: expected a table (N, columns), got shape {array.shape}")
+    if len(array) == 0:
+        raise ValueError(f"{path} holds no rows")
+    return {name: _numeric(path, name, column) for name, column in columns.items()}
+
+
+def _numeric(path: Path, name: str, column: Array) -> Array:
+    if column.dtype.kind not in "fiub" or column.ndim != 1:
+        raise ValueError(f"{path}: column {name!r} holds {column.dtype} of shape {column.shape}, not numbers")
+    return column
+
+
+def _parquet(path: Path) -> Any:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError("Parquet files need PyArrow: pip install 'problm[big]'") from error
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
+
+
+def _read_parquet(path: Path, wanted: list[str], max_bytes: int) -> dict[str, Array]:
+    import pyarrow as pa
+
+    file = _parquet(path)
+    rows = file.metadata.num_rows
+    if rows == 0:
+        raise ValueError(f"{path} holds no rows")
+    needed = 8 * rows * len(wanted)
+    if needed > max_bytes:
+        raise ValueError(
+            f"{path}: {len(wanted)} columns of {rows:,} rows take {needed / 1e9:.1f} GB, and at most "
+            f"{max_bytes / 1e9:.1f} GB are read into memory"
+        )
+    for name in wanted:
+        kind = file.schema_arrow.field(name).type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+            raise ValueError(f"{path}: column {name!r} holds {kind}, not numbers")
+    try:
+        table = file.read(columns=wanted)
+        if table.num_rows != rows:
+            raise ValueError(f"{path}: {rows} rows were announced and {table.num_rows} found")
+        return {name: _from_arrow(table[name]) for name in wanted}
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
+
+
+def _from_arrow(column: Any) -> Array:
+    values: Array = column.to_numpy()
+    return values if values.dtype.kind in "fiu" else values.astype(np.float64)

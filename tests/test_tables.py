@@ -1,0 +1,223 @@
+"""Reading columns from files: what is recognised, what is refused, and that all readers agree."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from problm import tables
+from problm.tables import column_names, read_columns
+
+
+def write(folder, text, name="data.csv"):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.fixture(params=["arrow", "numpy", "line"])
+def reader(request, monkeypatch):
+    """Each of the three readers of text by itself."""
+    if request.param != "arrow":
+        monkeypatch.setattr(tables, "_by_arrow", lambda *a: None)
+    if request.param == "line":
+        monkeypatch.setattr(tables, "_by_numpy", lambda *a: None)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("x,y\n1,2\n3,4\n", ("x", "y")),
+        ("\ufeffx,y\r\n1,2\r\n3,4\r\n", ("x", "y")),  # as spreadsheets write it
+        ('"x" ; "y"\n1;2\n3;4', ("x", "y")),
+        ("a long name\ty\n1\t2\n3\t4\n", ("a long name", "y")),
+        ("1,2\n3,4\n", ("x", "y")),
+        ("# x y\n1 2\n 3   4 \n", ("x", "y")),  # as numpy.savetxt writes a header
+        ("# measured on Monday\n\n1 2\n3 4\n", ("x", "y")),
+        ("# units\n# volts, amps\n1,2\n3,4\n", ("volts", "amps")),
+        ("x y\n1 2\n3 4\n", ("x", "y")),
+    ],
+)
+def test_layouts(tmp_path, reader, text, names):
+    path = write(tmp_path, text)
+    assert column_names(path) == names
+    columns = read_columns(path)
+    assert list(columns) == list(names)
+    np.testing.assert_array_equal(np.stack(list(columns.values())), [[1, 3], [2, 4]])
+
+
+def test_names_without_header(tmp_path):
+    assert column_names(write(tmp_path, "1\n2\n")) == ("y",)
+    assert column_names(write(tmp_path, "1,2,3\n")) == ("c1", "c2", "c3")
+
+
+def test_some_columns_in_the_order_asked_for(tmp_path, reader):
+    path = write(tmp_path, "a,b,c\n1,two,3\n4,five,6\n")
+    assert {k: v.tolist() for k, v in read_columns(path, ["c", "a"]).items()} == {"c": [3, 6], "a": [1, 4]}
+
+
+@pytest.mark.parametrize("missing", ["", "NA", "nan", "NULL"])
+def test_missing_values_are_nan(tmp_path, reader, missing):
+    path = write(tmp_path, f"x,y\n1,2\n3,{missing}\n5,6\n")
+    np.testing.assert_array_equal(read_columns(path)["y"], [2, np.nan, 6])
+
+
+def test_comments_among_the_rows(tmp_path, reader):
+    path = write(tmp_path, "x,y\n1,2\n# pause\n\n3,4\n")
+    np.testing.assert_array_equal(read_columns(path)["y"], [2, 4])
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(), st.floats()), min_size=1, max_size=20),
+    st.sampled_from([",", ";", "\t", "  "]),
+)
+def test_readers_agree_to_the_bit(tmp_path_factory, rows, delimiter):
+    path = tmp_path_factory.mktemp("t") / "data.csv"
+    path.write_text("p" + delimiter + "q\n" + "".join(f"{a!r}{delimiter}{b!r}\n" for a, b in rows))
+    layout = tables._layout(path)
+    expected = np.array(rows).T
+    answers = [tables._by_numpy(path, layout, [0, 1]), tables._by_line(path, layout, [0, 1])]
+    if layout.delimiter is not None:
+        answers.append(tables._by_arrow(path, layout, ["p", "q"]))
+    for answer in answers:
+        assert answer is not None
+        np.testing.assert_array_equal(np.stack(answer), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x,y\n1,2\n3\n", "line 3 has 1 fields, expected 2"),
+        ("x,y\n1,2\n3,4,5\n", "line 3 has 3 fields, expected 2"),
+        ("x,y\n1,2\n3,four\n", "line 3, column 'y': 'four' is not a number"),
+        ("x,y\n1,2\n3,1_000\n", "line 3, column 'y': '1_000' is not a number"),
+        ("x,y\n", "no row of numbers follows line 1"),
+        ("x,y\nalpha,beta\n", "names 2 columns|no row of numbers|is not a number"),
+        ("# only talk\n", "holds no rows"),
+        ("x,y,z\n1,2\n", "line 1 names 3 columns and line 2 has 2"),
+        (b"x,y\n1,\0\n", "not text"),
+        (b"x,y\n1,\xff\xfe\n", "not UTF-8"),
+        ("", "is empty"),
+        ("x" * (1 << 20) + ",y\n1,2\n", "first line is longer"),
+        (",".join(["1"] * 10_001) + "\n", "10,001 columns"),
+        ("x,x\n1,2\n", "'x' appears 2 times"),
+    ],
+)
+def test_bad_text(tmp_path, reader, text, says):
+    with pytest.raises(ValueError, match=says):
+        read_columns(write(tmp_path, text))
+
+
+def test_bad_paths(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        read_columns(tmp_path / "absent.csv")
+    with pytest.raises(ValueError, match="is a folder"):
+        read_columns(tmp_path)
+    with pytest.raises(ValueError, match=r"'\.xlsx' is not known"):
+        read_columns(write(tmp_path, "x", "data.xlsx"))
+    with pytest.raises(ValueError, match="no column 'z'; it has 'x', 'y'"):
+        read_columns(write(tmp_path, "x,y\n1,2\n"), ["z"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="named pipes are POSIX")
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(ValueError, match="not a regular file"):
+        read_columns(tmp_path / "pipe.csv")
+
+
+def test_limits(tmp_path):
+    path = write(tmp_path, "x,y\n" + "1,2\n" * 1000)
+    with pytest.raises(ValueError, match="write it as Parquet or NPY"):
+        read_columns(path, max_bytes=1000)
+    assert len(read_columns(path, max_bytes=100_000)["x"]) == 1000
+
+
+def test_npy_is_mapped(tmp_path):
+    path = tmp_path / "data.npy"
+    np.save(path, np.arange(12.0).reshape(6, 2))
+    columns = read_columns(path)
+    assert list(columns) == ["x", "y"]
+    assert isinstance(columns["y"].base, np.memmap) or isinstance(columns["y"], np.memmap)
+    np.testing.assert_array_equal(columns["y"], [1, 3, 5, 7, 9, 11])
+    np.save(path, np.array([(1, 2.5), (3, 4.5)], dtype=[("t", "i4"), ("v", "f8")]))
+    assert read_columns(path, ["v"])["v"].tolist() == [2.5, 4.5]
+    np.save(path, np.arange(3.0))
+    assert column_names(path) == ("y",)
+
+
+def test_bad_npy(tmp_path):
+    path = tmp_path / "data.npy"
+    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="cannot be read as an array"):
+        read_columns(path)
+    for array in (np.zeros((2, 2, 2)), np.zeros(()), np.array(["a", "b"]), np.zeros((0, 2)), np.zeros(2, complex)):
+        np.save(path, array)
+        with pytest.raises(ValueError, match=r"data\.npy"):
+            read_columns(path)
+    # A header that promises more than the file holds, and one that is no header.
+    np.save(path, np.zeros((1000, 2)))
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_columns(path)
+    huge = b"{'descr': '<f8', 'fortran_order': False, 'shape': (9223372036854775807, 2), }"
+    for header in (huge, b"{'descr': __import__('os'), 'fortran_order': False, 'shape': (2,), }", b"{" * 100):
+        padded = header + b" " * (117 - len(header)) + b"\n"
+        path.write_bytes(b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded)
+        with pytest.raises(ValueError, match="cannot be read"):
+            read_columns(path)
+    np.savez(tmp_path / "a.npz", np.zeros(2))
+    (tmp_path / "a.npz").rename(path)
+    with pytest.raises(ValueError, match="archive"):
+        read_columns(path)
+
+
+def test_parquet(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "data.parquet"
+    pq.write_table(
+        pa.table({"x": [1, 2, 3], "y": [1.5, None, 2.5], "on": [True, False, True], "who": ["a", "b", "c"]}), path
+    )
+    assert column_names(path) == ("x", "y", "on", "who")
+    columns = read_columns(path, ["on", "x", "y"])
+    np.testing.assert_array_equal(columns["y"], [1.5, np.nan, 2.5])
+    assert columns["x"].tolist() == [1, 2, 3]
+    assert columns["on"].tolist() == [1.0, 0.0, 1.0]
+    with pytest.raises(ValueError, match="'who' holds string"):
+        read_columns(path)
+    with pytest.raises(ValueError, match="at most"):
+        read_columns(path, ["x"], max_bytes=10)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="cannot be read as Parquet"):
+        read_columns(path)
+    pq.write_table(pa.table({"x": pa.array([], pa.float64())}), path)
+    with pytest.raises(ValueError, match="no rows"):
+        read_columns(path)
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"problm\[big\]"):
+        read_columns(write(tmp_path, "PAR1", "data.parquet"))
+    assert read_columns(write(tmp_path, "x,y\n1,2\n"))["x"].tolist() == [1.0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300), st.sampled_from([".csv", ".npy", ".parquet", ".txt"]))
+def test_any_bytes_give_columns_or_a_clear_error(tmp_path_factory, content, suffix):
+    path = tmp_path_factory.mktemp("fuzz") / f"data{suffix}"
+    path.write_bytes(content)
+    try:
+        columns = read_columns(path)
+    except ValueError:
+        return
+    assert all(c.ndim == 1 and len(c) for c in columns.values())
