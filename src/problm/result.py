@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -91,7 +92,7 @@ class History:
         return {"iteration": self.iteration, **{name: list(getattr(self, name)) for name in names}}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Result:
     """Outcome of a solve, with SciPy's names where SciPy has them."""
 
@@ -173,6 +174,8 @@ class Result:
     @property
     def fun(self) -> Array:
         """Residuals of all blocks at x, in the user's order, (n,) or (n, p): computed when asked for."""
+        if self.problem is None:
+            raise RuntimeError("a result that was loaded from a file has no data: its residuals cannot be computed")
         residuals: Array = self.problem.residuals(self.x)
         return residuals[:, 0] if residuals.ndim == 2 and residuals.shape[1] == 1 else residuals
 
@@ -188,8 +191,34 @@ class Result:
 
         return plot_result(self, **options)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the data, as numbers, text, lists and dicts that JSON can hold."""
+        from .serialize import to_dict
+
+        return to_dict(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as JSON, whole or not at all (see `problm.serialize`)."""
+        from .serialize import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """Read a result that `save` wrote."""
+        from .serialize import load
+
+        return load(path)
+
     def __str__(self) -> str:
         return self.report()
+
+    def __repr__(self) -> str:
+        point = np.array2string(self.x, precision=6, threshold=12) if isinstance(self.x, np.ndarray) else repr(self.x)
+        return (
+            f"<problm.Result {self.status.name.lower()}: x={point}, cost={self.cost:.8g}, n={self.n:,}, "
+            f"{self.nit} iterations in {self.seconds:.3g} s>"
+        )
 
     def _repr_html_(self) -> str:
         from .report.html import result_html

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as _json
-import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 from ..files import write_atomically
 from ..report.progress import ProgressLine
 from ..result import Status
+from ..serialize import plain
 from .exits import DONE, INTERRUPTED, NOT_CONVERGED, Bad
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the files that are written.")]
@@ -44,19 +44,6 @@ class Voice:
 
     def progress(self) -> ProgressLine | None:
         return ProgressLine() if sys.stderr.isatty() and not self.quiet else None
-
-
-def plain(value: Any) -> Any:
-    """Numbers, text, lists and dicts only, as JSON knows them; what is not finite becomes None."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 class Folder:
