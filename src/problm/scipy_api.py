@@ -14,7 +14,9 @@ from .losses import as_loss
 from .options import suggest
 from .problem import Problem
 from .result import Result
+from .rows import Rows, compiled_rows, function_rows
 from .solver import solve
+from .sources import is_stored
 from .system import Space
 
 Array = NDArray[np.float64]
@@ -40,6 +42,8 @@ def least_squares(
     nan_policy: str = "reject",
     rng: np.random.Generator | int | None = 0,
     threads: int | None = None,
+    max_memory: int | float | str | None = None,
+    client: Any = None,
     callback: Callable[..., Any] | None = None,
     progress: bool | Callable[..., Any] = False,
     **options: Any,
@@ -56,7 +60,9 @@ def least_squares(
         The start.
     data : array, tuple of arrays or mapping of arrays
         Arrays with N rows along the first axis: NumPy, lists, float32, pandas, polars or PyArrow columns. The solver
-        passes slices of them to ``fun`` and ``jac``, before ``args``.
+        passes slices of them to ``fun`` and ``jac``, before ``args``. Also rows that need not fit into memory: paths
+        (``.npy``, ``.npz``, ``.zarr``, Parquet files and folders), memory maps, Zarr and HDF5 arrays, PyArrow datasets,
+        Dask collections, anything with a length and slices (see `problm.open_source`).
     args, kwargs
         Further arguments of ``fun`` and ``jac`` that are not sliced.
     jac : callable or {'2-point', '3-point', 'cs'}
@@ -86,6 +92,10 @@ def least_squares(
         Of the random order. The default, 0, gives the same bits in every call; None draws from the system.
     threads : int, optional
         For compiled models; by default all cores that the process may use.
+    max_memory : int or str, optional
+        Bytes, or text such as ``"2GB"``, that data from files may take; by default half of the free memory.
+    client : dask.distributed.Client, optional
+        Solve on its workers, where the partitions of ``data`` stay (see `problm.distributed`).
     callback : callable, optional
         ``callback(state)`` after every iteration; a true value or StopIteration ends the solve.
     progress : bool or callable
@@ -133,24 +143,33 @@ def least_squares(
     )
     if nan_policy not in ("reject", "raise", "omit"):
         raise ValueError(f"nan_policy must be 'reject', 'raise' or 'omit', got {nan_policy!r}")
-    rows = () if data is None else inputs.columns(data)
+    stored = data is not None and (client is not None or is_stored(data, max_memory))
+    rows = () if data is None or stored else inputs.columns(data)
+    if stored and nan_policy == "omit":
+        raise ValueError("nan_policy='omit' needs data in memory: remove rows with NaN from the files first")
     if rows:
         if nan_policy == "omit":
             rows = inputs.omit_nan(rows)
         elif len(rows[0]) <= inputs.CHECK_UP_TO:
             inputs.finite([(f"data[{i}]", a) for i, a in enumerate(rows)])
     the_loss = as_loss(loss, f_scale)
+    if not callable(jac) and jac not in JACOBIANS:
+        raise ValueError(f"jac={jac!r} is not known{suggest(jac, JACOBIANS)}; give a callable or one of {JACOBIANS}")
+    extra = dict(kwargs or {})
+
+    def model_of(few: tuple[NDArray[Any], ...]) -> Rows:
+        if hasattr(fun, "residual_kernel"):
+            return compiled_rows(fun, few, dim, the_loss, threads)
+        bound = _bind(fun, args, extra), _bind(jac, args, extra)
+        return function_rows(*bound, few, start, dim, the_loss, manifold, limits)
+
     problem: Problem
-    if hasattr(fun, "residual_kernel"):
-        problem = _compiled(fun, rows, dim, the_loss, threads, rng)
+    if stored:
+        from .stored import stored_problem
+
+        problem = stored_problem(model_of, data, client, max_memory, rng)
     else:
-        if not callable(jac) and jac not in JACOBIANS:
-            raise ValueError(
-                f"jac={jac!r} is not known{suggest(jac, JACOBIANS)}; give a callable or one of {JACOBIANS}"
-            )
-        extra = dict(kwargs or {})
-        problem = function_problem(_bind(fun, args, extra), _bind(jac, args, extra), rows, start, dim, the_loss,
-                                   manifold, limits, rng)  # fmt: skip
+        problem = model_of(tuple(a[:8] for a in rows)).problem(rows, rng)
         if not rows:
             acceptance = "full"
     if problem.n * getattr(problem, "components", 1) < dim:
@@ -185,38 +204,8 @@ def function_problem(
     rng: np.random.Generator | int | None,
 ) -> FunctionProblem:
     """A `FunctionProblem` whose block size is learnt from a first call on a few rows."""
-    few = tuple(a[:8] for a in rows)
-    probe = np.asarray(fun(start, *few))
-    if probe.dtype.kind not in "fiub":
-        raise ValueError(f"fun must return real numbers, got dtype {probe.dtype}")
-    if probe.ndim not in (1, 2):
-        raise ValueError(f"fun must return residuals of shape (k,) or (k, p), got shape {probe.shape}")
-    if rows and len(probe) != len(few[0]):
-        raise ValueError(
-            f"fun returned {len(probe)} residual blocks for {len(few[0])} rows of data: it must use the rows that it "
-            "is given, one block a row"
-        )
-    return FunctionProblem(
-        fun, jac, rows, dim, loss,
-        total=len(probe),
-        components=1 if probe.ndim == 1 else probe.shape[1],
-        retract=None if manifold is None else manifold.retract,
-        limits=limits,
-        rng=rng,
-    )  # fmt: skip
-
-
-def _compiled(
-    model: Any, rows: tuple[NDArray[Any], ...], dim: int, loss: Any, threads: int | None, rng: Any
-) -> Problem:
-    from .compiled import CompiledProblem
-    from .kernels import available_threads
-
-    if not rows:
-        raise ValueError("data is needed with a compiled model: it is evaluated row by row")
-    shapes = tuple(1 if a.ndim == 1 else a.shape[1] for a in rows)
-    kernel = model.residual_kernel(shapes, dim, loss, threads or available_threads())
-    return CompiledProblem(kernel, rows, rng=rng)
+    model = function_rows(fun, jac, tuple(a[:8] for a in rows), start, dim, loss, manifold, limits)
+    return model.problem(rows, rng)
 
 
 def _bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
