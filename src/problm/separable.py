@@ -1,0 +1,244 @@
+r"""Separable least squares: fit the non-linear parameters, let the linear ones follow.
+
+Many models are linear in most of their parameters: ``y = sum_k c_k phi_k(x; alpha)``, a sum of exponentials being the
+textbook case. Variable projection computes the coefficients c for every alpha by linear least squares and minimises
+over alpha alone: fewer parameters, no start for the coefficients, fewer iterations.
+
+`separable_fit` fits curves: one, or very many that share alpha and have coefficients of their own (global analysis of
+decay curves or spectra). Each curve is then one residual block, and batches are drawn over curves.
+`problm.separable_linear.LinearSeparableProblem` is the problem behind it;
+`problm.separable_inner.SeparableProblem` eliminates *non-linear* parameters of each block by a few Gauss-Newton steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .inputs import limits, parameters
+from .losses import Loss, as_loss
+from .result import Result
+from .separable_linear import Basis, LinearSeparableProblem
+
+Array = NDArray[np.float64]
+
+__all__ = ["SeparableFit", "separable_fit"]
+
+
+@dataclass(frozen=True, eq=False)
+class SeparableFit:
+    """Shared non-linear parameters, and the coefficients of every curve."""
+
+    alpha: Array
+    """(d,) non-linear parameters."""
+    coefficients: Array
+    """(n, k), or (k,) for a single curve."""
+    cost: float
+    """Half the sum of (robustified) squared residuals over all curves."""
+    rmse: float
+    """Root of the mean squared residual, in units of sigma where it was given."""
+    degrees_of_freedom: int
+    """Samples less all parameters, the coefficients too."""
+    absolute_sigma: bool
+    result: Result
+    """The solver's: status, message, history."""
+    problem: LinearSeparableProblem = field(repr=False)
+
+    @property
+    def variance(self) -> float:
+        """Of a sample's noise, relative to sigma: 1 for absolute sigmas, else estimated from the residuals."""
+        return 1.0 if self.absolute_sigma else 2.0 * self.cost / self.degrees_of_freedom
+
+    @property
+    def covariance(self) -> Array:
+        """(d, d) covariance of alpha, with the coefficients free."""
+        return self.variance * self.result.unscaled_covariance
+
+    @property
+    def standard_errors(self) -> Array:
+        """(d,) of alpha."""
+        return np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
+
+    def coefficient_errors(self) -> Array:
+        """Standard errors of the coefficients, (n, k) or (k,): of their own noise and of alpha's."""
+        variances = self.problem.coefficient_variances(self.alpha, self.result.unscaled_covariance)
+        return np.sqrt(self.variance * variances).reshape(self.coefficients.shape)
+
+    def __str__(self) -> str:
+        r = self.result
+        curves = 1 if self.coefficients.ndim == 1 else len(self.coefficients)
+        lines = [f"separable fit: {curves} curves, {self.coefficients.shape[-1]} coefficients each", r.message]
+        for i, (value, error) in enumerate(zip(self.alpha, self.standard_errors, strict=True)):
+            lines.append(f"  alpha[{i}] = {value:.8g} +- {error:.2g}")
+        lines.append(f"cost {self.cost:.6e}, rmse {self.rmse:.4g}; {r.nit} iterations, {r.seconds:.2f} s")
+        return "\n".join(lines)
+
+
+def separable_fit(
+    basis: Basis,
+    alpha0: ArrayLike,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    derivative: Basis | str = "3-point",
+    sigma: ArrayLike | None = None,
+    absolute_sigma: bool = False,
+    bounds: Any = None,
+    jacobian: str = "exact",
+    loss: str | Loss = "linear",
+    f_scale: float = 1.0,
+    threads: int | None = None,
+    rng: np.random.Generator | int | None = 0,
+    **options: Any,
+) -> SeparableFit:
+    """Fit ``y = sum_k c_k phi_k(x; alpha)`` by variable projection: shared alpha, coefficients of each curve's own.
+
+    Parameters
+    ----------
+    basis
+        ``basis(x, alpha)`` returns the basis functions phi_k at x along the last axis, (m, k), or as a list of k
+        arrays (a number stands for a constant).
+    alpha0
+        (d,) start of the non-linear parameters. The coefficients need none.
+    x
+        (m,) or (m, ...) where all curves are sampled alike; (n, m) or (n, m, ...) where each has its own. In the
+        latter case ``basis`` gets the x of several curves at once, (b, m, ...), and returns (b, m, k).
+    y
+        (n, m): n curves of m samples. (m,): one curve.
+    derivative
+        ``derivative(x, alpha)`` with one more axis, of length d, than the basis; ``"3-point"`` for central
+        differences or ``"cs"`` for the complex step.
+    sigma
+        (m,) or (n, m) standard deviations; ``inf`` for a missing sample (whose y may be anything finite).
+    absolute_sigma
+        Whether sigma is known absolutely, as in SciPy's ``curve_fit``, or only relatively.
+    bounds
+        (lower, upper) of alpha.
+    jacobian
+        ``"exact"`` (Golub and Pereyra) or ``"kaufman"``, cheaper, which leaves out a term that vanishes with the
+        residuals.
+    loss, f_scale
+        Robust loss on the norm of a whole curve's residuals, and its scale: ignores curves that do not fit. (For
+        outlying samples of a single curve use `problm.curve_fit`.)
+    threads
+        For curves with their own x or sigma; by default all cores that the process may use.
+    rng
+        Seed of the random order of the curves.
+    **options
+        Options of the solver: ``acceptance``, ``max_iter``, ``max_time``, ``ftol``, ``accuracy``, ``callback``, ...
+
+    Returns
+    -------
+    SeparableFit
+
+    Examples
+    --------
+    A sum of two exponentials with a background, from one curve. Only the two rates need a start:
+
+    >>> def decays(x, rates):
+    ...     return [np.exp(-rates[0] * x), np.exp(-rates[1] * x), 1.0]
+    >>> x = np.linspace(0, 10, 200)
+    >>> y = 3.0 * np.exp(-0.4 * x) + 2.0 * np.exp(-2.0 * x) + 0.5
+    >>> fit = separable_fit(decays, [0.1, 1.0], x, y)
+    >>> fit.alpha.round(6), fit.coefficients.round(6)
+    (array([0.4, 2. ]), array([3. , 2. , 0.5]))
+
+    Ten thousand curves that share the rates, each with amplitudes of its own:
+
+    >>> rng = np.random.default_rng(0)
+    >>> amplitudes = rng.uniform(1, 3, (10_000, 3))
+    >>> Y = amplitudes @ np.stack([np.exp(-0.4 * x), np.exp(-2.0 * x), np.ones_like(x)])
+    >>> Y += 0.1 * rng.normal(size=Y.shape)
+    >>> fit = separable_fit(decays, [0.1, 1.0], x, Y)
+    >>> fit.coefficients.shape, bool(np.all(abs(fit.alpha - [0.4, 2.0]) < 4 * fit.standard_errors))
+    ((10000, 3), True)
+    """
+    from .kernels import available_threads
+    from .solver import solve
+    from .system import Space
+
+    alpha = parameters("alpha0", alpha0)
+    samples, Y = np.asarray(x), np.asarray(y)
+    single = Y.ndim == 1
+    Y = Y[None] if single else Y
+    if Y.ndim != 2 or 0 in Y.shape:
+        raise ValueError(f"y must have the shape (m,) or (curves, m), got {np.shape(y)}")
+    if Y.dtype.kind not in "fiu":
+        raise ValueError(f"y must hold real numbers, got dtype {Y.dtype}")
+    own_x = samples.shape[:2] == Y.shape and not single
+    if not own_x and samples.shape[:1] != (Y.shape[1],):
+        raise ValueError(
+            f"x must have {Y.shape[1]} samples along its first axis, as y has, or one row for each curve {Y.shape}; "
+            f"got {samples.shape}"
+        )
+    if jacobian not in ("exact", "kaufman"):
+        raise ValueError(f"jacobian={jacobian!r} is not known; choose 'exact' or 'kaufman'")
+    if not callable(derivative) and derivative not in ("3-point", "cs"):
+        raise ValueError(f"derivative must be a function, '3-point' or 'cs', got {derivative!r}")
+    the_loss = as_loss(loss, f_scale)
+    if len(Y) == 1 and not the_loss.is_linear:
+        raise ValueError(
+            f"loss={the_loss.name!r} acts on whole curves, and there is only one: use problm.curve_fit, whose losses "
+            "act on samples"
+        )
+    deviations, used = _deviations(sigma, Y, single)
+    _finite("y", Y)
+    _finite("x", samples)
+    problem = LinearSeparableProblem(
+        basis,
+        samples,
+        Y,
+        len(alpha),
+        derivative=derivative,
+        sigma=deviations,
+        own_x=own_x,
+        exact=jacobian == "exact",
+        loss=the_loss,
+        threads=threads or available_threads(),
+        rng=rng,
+    )
+    first = problem.phi(alpha) if not own_x else problem.phi(alpha, samples[:1], 1)[0]
+    if first.shape[1] >= Y.shape[1]:
+        raise ValueError(
+            f"basis has {first.shape[1]} functions for {Y.shape[1]} samples a curve: nothing is left to tell of alpha"
+        )
+    if not np.isfinite(first).all():
+        raise ValueError(f"basis is not finite at alpha0 = {alpha}: move the start or restrict x")
+    between = limits(bounds, alpha, "alpha0")
+    space = Space(len(alpha)) if between is None else Space(len(alpha), *between)
+    result = solve(problem, alpha, space=space, **options)
+    coefficients = problem.coefficients(result.x)
+    cost = problem.cost(result.x)
+    plain = cost if the_loss.is_linear else 0.5 * float((problem.residuals(result.x) ** 2).sum())
+    return SeparableFit(
+        result.x,
+        coefficients[0] if single else coefficients,
+        cost,
+        float(np.sqrt(2.0 * plain / used)),
+        max(1, used - coefficients.size - len(alpha)),
+        absolute_sigma,
+        result,
+        problem,
+    )
+
+
+def _deviations(sigma: ArrayLike | None, Y: NDArray[Any], single: bool) -> tuple[Array | None, int]:
+    """sigma as (m,) or (n, m), and the number of samples that count."""
+    if sigma is None:
+        return None, Y.size
+    deviations = np.asarray(sigma, dtype=np.float64)
+    if deviations.shape not in ((Y.shape[1],), Y.shape):
+        raise ValueError(f"sigma must have the shape {(Y.shape[1],)} or {Y.shape}, got {deviations.shape}")
+    if np.isnan(deviations).any() or (deviations <= 0).any():
+        raise ValueError("sigma must be positive everywhere (inf for a missing sample)")
+    count = int(np.isfinite(deviations).sum())
+    return deviations, count * (len(Y) if deviations.ndim == 1 else 1)
+
+
+def _finite(name: str, array: NDArray[Any]) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array.sum(dtype=np.float64)) and not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name} is not finite at {where}; for a missing sample set y to 0 and its sigma to inf")
