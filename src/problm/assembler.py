@@ -363,7 +363,7 @@ def _encode(
     place |= {e.serial: first + k for k, e in enumerate(computed)}
     for_value = {e.serial for e in topological(value)}
     n_value = sum(e.serial in for_value for e in computed)
-    n_scalars = first + len(computed)
+    n_scalars = -(-(first + len(computed)) // 8) * 8  # registers begin where a cache line begins
     code = [len(computed), n_value, len(instructions), split, len(constants), n_scalars, registers, 0]
     for e in computed:
         inputs = [place[a.serial] for a in e.args]

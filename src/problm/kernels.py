@@ -6,9 +6,9 @@ read in place), call the fill, apply the loss and accumulate
 
     cost, g = sum w J^T r, H = sum w J^T J and, for a batch, sum (w J^T r)(w J^T r)^T
 
-by column dot products over the block, which stays in the L1 cache. The fill is called through its address, once a
-block, so that these kernels are compiled a single time for all models and cached on disk; a first-class Numba
-function argument would cost 70 us a call to unbox (measured), the address costs nothing.
+by products of rows of the block (`problm.gram`), which stays in the L1 cache. The fill is called through its
+address, once a block, so that these kernels are compiled a single time for all models and cached on disk; a
+first-class Numba function argument would cost 70 us a call to unbox (measured), the address costs nothing.
 
 A fill has the signature ``FILL`` and this contract::
 
@@ -39,6 +39,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from . import vecmath as vm
+from .gram import add_products
 from .losses import USER_CODE, Loss
 from .normal import Normal
 
@@ -61,6 +63,7 @@ def fill_function(function: Callable[..., None]) -> Any:
     return njit(FILL, cache=True, nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
 
 
+@lru_cache(maxsize=256)
 def address_of(compiled: Any, signature: Any = FILL) -> int:
     """Machine address of a compiled function. Keep a reference to the function while the address is in use."""
     result = compiled.get_compile_result(signature)
@@ -101,6 +104,21 @@ def _loader(kind: Any) -> Any:
     return load
 
 
+def _reader(kind: Any) -> Any:
+    """As `_loader`, for item i of a contiguous array: such a loop is vectorised."""
+
+    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    def read(typing: Any, at: Any, i: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], context.get_value_type(kind).as_pointer())
+            return builder.load(builder.gep(pointer, [args[1]]), align=1)
+
+        return kind(_i8, _i8), codegen
+
+    return read
+
+
+_read_f8, _read_f4 = _reader(_f8), _reader(types.float32)
 _load_f8, _load_f4 = _loader(_f8), _loader(types.float32)
 _load_i8, _load_i4 = _loader(_i8), _loader(types.int32)
 _load_u1, _load_u2 = _loader(types.uint8), _loader(types.uint16)
@@ -136,13 +154,13 @@ def _load(columns, lo, m, out):  # type: ignore[no-untyped-def]
         at = columns[c, 0] + lo * step
         if code == 0 and step == 8:
             for i in range(m):
-                out[c, i] = _load_f8(at + 8 * i)
+                out[c, i] = _read_f8(at, i)
         elif code == 0:
             for i in range(m):
                 out[c, i] = _load_f8(at + step * i)
         elif code == 1 and step == 4:
             for i in range(m):
-                out[c, i] = _load_f4(at + 4 * i)
+                out[c, i] = _read_f4(at, i)
         elif code == 1:
             for i in range(m):
                 out[c, i] = _load_f4(at + step * i)
@@ -195,6 +213,55 @@ def _rho(code, user, z):  # type: ignore[no-untyped-def]
     return z, 1.0
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def _block_rho(code, user, m, z, weight):  # type: ignore[no-untyped-def]
+    """`_rho` of a block, value over argument, in loops without branches or calls, which are vectorised.
+
+    Measured, ns a row: welsch 2.9, cauchy 2.3, huber 1.3; calling `_rho` for each row 17, 11 and 4.6.
+    """
+    if code == 1:
+        for i in range(m):
+            root = np.sqrt(vm.select(z[i] < 1.0, 1.0, z[i]))
+            z[i] = vm.select(z[i] <= 1.0, z[i], 2.0 * root - 1.0)
+            weight[i] = 1.0 / root
+    elif code == 2:
+        for i in range(m):
+            root = np.sqrt(1.0 + z[i])
+            z[i] = vm.select(z[i] < 1.0, 2.0 * z[i] / (1.0 + root), 2.0 * (root - 1.0))
+            weight[i] = 1.0 / root
+    elif code == 3:
+        for i in range(m):
+            weight[i] = 1.0 / (1.0 + z[i])
+            z[i] = vm.log1p(z[i])
+    elif code == 4:
+        for i in range(m):
+            weight[i] = 1.0 / (1.0 + z[i] * z[i])
+            z[i] = vm.arctan(z[i])
+    elif code == 5:
+        for i in range(m):
+            q = 1.0 / (1.0 + z[i])
+            z[i] = vm.select(z[i] < 1.0, z[i] * q, 1.0 - q)
+            weight[i] = q * q
+    elif code == 6:
+        for i in range(m):
+            weight[i] = vm.exp(-z[i])
+            z[i] = -vm.expm1(-z[i])
+    elif code == 7:
+        for i in range(m):
+            x = vm.select(z[i] > 1.0, 1.0, z[i])
+            q = 1.0 - x
+            z[i] = vm.select(x < 0.5, x * (1.0 - x * (1.0 - x / 3.0)), (1.0 - q * q * q) / 3.0)
+            weight[i] = q * q
+    elif code == 8:
+        for i in range(m):
+            x = vm.select(z[i] > 1.0, 1.0, z[i])
+            z[i] = x * (1.0 - 0.5 * x)
+            weight[i] = 1.0 - x
+    else:
+        for i in range(m):
+            z[i], weight[i] = _rho(code, user, z[i])
+
+
 @njit(
     _f8(_f8[:, ::1], _i8, _i8, _i8, _i8, _f8, _f8[::1], _f8[::1]),
     cache=True,
@@ -204,6 +271,13 @@ def _rho(code, user, z):  # type: ignore[no-untyped-def]
 )
 def _block_costs(out, m, p, code, user, scale, cost, weight):  # type: ignore[no-untyped-def]
     """Costs and weights of a block of rows; returns the sum of the costs."""
+    total = 0.0
+    if code == 0 and p == 1:
+        for i in range(m):
+            cost[i] = 0.5 * out[0, i] * out[0, i]
+            weight[i] = 1.0
+            total += cost[i]
+        return total
     for i in range(m):
         cost[i] = out[0, i] * out[0, i]
     for c in range(1, p):
@@ -216,9 +290,10 @@ def _block_costs(out, m, p, code, user, scale, cost, weight):  # type: ignore[no
     else:
         s2 = scale * scale
         for i in range(m):
-            value, weight[i] = _rho(code, user, cost[i] / s2)
-            cost[i] = 0.5 * s2 * value
-    total = 0.0
+            cost[i] /= s2
+        _block_rho(code, user, m, cost, weight)
+        for i in range(m):
+            cost[i] *= 0.5 * s2
     for i in range(m):
         total += cost[i]
     return total
@@ -232,29 +307,17 @@ def _block_costs(out, m, p, code, user, scale, cost, weight):  # type: ignore[no
     fastmath=FASTMATH,
 )
 def _add_products(a, first, d, m, right, at, sums):  # type: ignore[no-untyped-def]
-    """Add the lower triangle of ``A B^T`` to ``sums[at:]``, A and B being d rows of ``a`` from first and right.
-
-    Two by two, so that each row loaded serves two products.
-    """
-    j = 0
-    for x in range(d):
-        y = 0
-        while y + 1 <= x:
-            s0 = 0.0
-            s1 = 0.0
-            for i in range(m):
-                s0 += a[first + x, i] * a[right + y, i]
-                s1 += a[first + x, i] * a[right + y + 1, i]
-            sums[at + j] += s0
-            sums[at + j + 1] += s1
-            y += 2
-            j += 2
-        if y <= x:
-            s0 = 0.0
-            for i in range(m):
-                s0 += a[first + x, i] * a[right + y, i]
-            sums[at + j] += s0
-            j += 1
+    """Add the lower triangle of ``A B^T`` to ``sums[at:]``, A and B being d rows of ``a`` from first and right."""
+    whole = m // 4
+    if whole > 0:
+        row = 8 * BLOCK
+        add_products(a.ctypes.data + row * first, a.ctypes.data + row * right, d, whole, sums.ctypes.data + 8 * at)
+    for i in range(4 * whole, m):
+        j = at
+        for x in range(d):
+            for y in range(x + 1):
+                sums[j] += a[first + x, i] * a[right + y, i]
+                j += 1
 
 
 _CHUNK_ARGS = (_i8, _f8[::1], _i8[:, ::1], _i8, _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8)
@@ -272,12 +335,15 @@ def _linearize_chunk(  # type: ignore[no-untyped-def]
 ):
     """Add cost, gradient, lower triangles of H and of the outer products of rows [lo, hi) to ``sums``."""
     rows = np.empty((columns.shape[0], BLOCK))
-    # Behind the fill's own rows: the blocks' gradients (d) and the weighted Jacobian of one component (d).
-    out = np.empty((p * (1 + d) + 2 * d, BLOCK))
-    grad, scaled = p * (1 + d), p * (1 + d) + d
+    # Behind the fill's own rows: residual and Jacobian of one component, weighted (1 + d), the blocks' gradients (d)
+    # and, for several components, a copy of the residuals (p).
+    out = np.empty((p * (1 + d) + 1 + 2 * d + p, BLOCK))
+    scaled, grad, kept = p * (1 + d), (p + 1) * (1 + d), (p + 1) * (1 + d) + d
     cost = np.empty(BLOCK)
     weight = np.empty(BLOCK)
     triangle = d * (d + 1) // 2
+    # The products of [r, J] with itself: the gradient in its first column, behind it H.
+    products = np.zeros((d + 1) * (d + 2) // 2)
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
@@ -287,30 +353,40 @@ def _linearize_chunk(  # type: ignore[no-untyped-def]
         if costs.shape[0] > 0:
             for i in range(m):
                 costs[pos - lo + i] = cost[i]
+        if p > 1:
+            for c in range(p):
+                for i in range(m):
+                    out[kept + c, i] = out[c, i]
         for c in range(p):
-            jac = p + c * d
-            for a in range(d):
-                if c == 0:
+            # A component's residual goes before its derivatives, where nothing is needed any more.
+            first = p + c * d - 1
+            if p > 1:
+                for i in range(m):
+                    out[first, i] = out[kept + c, i]
+            left = first
+            if code != 0:
+                left = scaled
+                for a in range(d + 1):
                     for i in range(m):
-                        out[grad + a, i] = weight[i] * out[jac + a, i] * out[c, i]
-                else:
-                    for i in range(m):
-                        out[grad + a, i] += weight[i] * out[jac + a, i] * out[c, i]
-            if code == 0:
-                _add_products(out, jac, d, m, jac, 1 + d, sums)
-            else:
+                        out[scaled + a, i] = weight[i] * out[first + a, i]
+            _add_products(out, left, d + 1, m, first, 0, products)
+            if outer:
                 for a in range(d):
-                    for i in range(m):
-                        out[scaled + a, i] = weight[i] * out[jac + a, i]
-                _add_products(out, scaled, d, m, jac, 1 + d, sums)
-        for a in range(d):
-            s = 0.0
-            for i in range(m):
-                s += out[grad + a, i]
-            sums[1 + a] += s
+                    if c == 0:
+                        for i in range(m):
+                            out[grad + a, i] = out[left + 1 + a, i] * out[first, i]
+                    else:
+                        for i in range(m):
+                            out[grad + a, i] += out[left + 1 + a, i] * out[first, i]
         if outer:
             _add_products(out, grad, d, m, grad, 1 + d + triangle, sums)
         pos += m
+    at = 1
+    for a in range(d):
+        sums[1 + a] += products[at]
+        for b in range(a + 1):
+            sums[1 + d + a * (a + 1) // 2 + b] += products[at + 1 + b]
+        at += a + 2
 
 
 @njit(

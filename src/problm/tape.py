@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from . import vecmath as vm
 from .faddeeva import w as _w
 from .kernels import BLOCK, FASTMATH, _call_fill, _load, fill_function
+from .simd import elementwise, multiply, multiply_add
 
 Array = NDArray[np.float64]
 
@@ -94,10 +95,19 @@ def _stack(typing: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         with builder.goto_entry_block():  # cgutils.alloca_once would fill it with zeros: 600 ns
             memory = builder.alloca(ir.ArrayType(ir.DoubleType(), STACK))
+            memory.align = 64  # a vector that lies across two cache lines takes twice the time
         return builder.ptrtoint(memory, ir.IntType(64))
 
     return _i8(), codegen
 
+
+_fill = elementwise(0, lambda b, _, s: s[0])
+_lin1 = elementwise(1, lambda b, v, s: multiply_add(b, s[0], v[0], s[2]))
+_lin2 = elementwise(2, lambda b, v, s: multiply_add(b, s[1], v[1], multiply_add(b, s[0], v[0], s[2])))
+_prod = elementwise(2, lambda b, v, s: multiply_add(b, multiply(b, s[0], v[0]), v[1], s[2]))
+_madd = elementwise(
+    3, lambda b, v, s: multiply_add(b, multiply(b, s[0], v[0]), v[1], multiply_add(b, s[1], v[2], s[2]))
+)
 
 _part = njit(nogil=True, error_model="numpy", fastmath=FASTMATH)
 
@@ -295,20 +305,15 @@ def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-u
         u = _get(memory, program[at + 7])
         at += VECTOR_WIDTH
         if op == FILL:
-            for i in range(BLOCK):
-                _put(to, i, s)
+            _fill(to, a, b, c, s, t, u)
         elif op == LIN1:
-            for i in range(BLOCK):
-                _put(to, i, s * _get(a, i) + u)
+            _lin1(to, a, b, c, s, t, u)
         elif op == LIN2:
-            for i in range(BLOCK):
-                _put(to, i, vm.fma(t, _get(b, i), vm.fma(s, _get(a, i), u)))
+            _lin2(to, a, b, c, s, t, u)
         elif op == PROD:
-            for i in range(BLOCK):
-                _put(to, i, vm.fma(s * _get(a, i), _get(b, i), u))
+            _prod(to, a, b, c, s, t, u)
         elif op == MADD:
-            for i in range(BLOCK):
-                _put(to, i, vm.fma(s * _get(a, i), _get(b, i), vm.fma(t, _get(c, i), u)))
+            _madd(to, a, b, c, s, t, u)
         elif op == RECIPROCAL:
             for i in range(BLOCK):
                 _put(to, i, t / (s * _get(a, i) + u))
