@@ -99,7 +99,7 @@ def test_files_that_are_no_results(tmp_path, monkeypatch):
     path = tmp_path / "fit.json"
     for content in (b"", b"\xff\xfe", b"[" * 100_000, b"{", b"import os", b"[1]", b"null"):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="not JSON|not a saved result"):
+        with pytest.raises(ValueError, match=r"not JSON|not a saved result"):
             problm.Result.load(path)
     monkeypatch.setattr("problm.serialize.MAX_BYTES", 3)
     with pytest.raises(ValueError, match="at most 3"):

@@ -121,6 +121,8 @@ def _result(data: Mapping[str, Any]) -> Result:
     )
     if len({len(column) for column in history.as_dict().values()}) != 1:
         raise ValueError("the columns of history differ in length")
+    numbers: dict[str, Any] = {name: _number(data[name]) for name in _NUMBERS}
+    counts: dict[str, Any] = {name: int(data[name]) for name in _COUNTS}
     return Result(
         x=_point(data["x"]),
         status=Status[data["status"]],
@@ -132,8 +134,8 @@ def _result(data: Mapping[str, Any]) -> Result:
         active_mask=_array(data["active_mask"], 1, "active_mask").astype(np.int64),
         covariance_root=None if root is None else _array(root, 2, "covariance_root"),
         names=names,
-        **{name: _number(data[name]) for name in _NUMBERS},
-        **{name: int(data[name]) for name in _COUNTS},
+        **numbers,
+        **counts,
     )
 
 

@@ -1,0 +1,132 @@
+"""The bridge to lmfit: the same answers as lmfit's own, in lmfit's own results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+lmfit = pytest.importorskip("lmfit")
+
+from lmfit.models import ExponentialModel, GaussianModel, LinearModel  # noqa: E402
+
+import problm.lmfit  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def peaks():
+    rng = np.random.default_rng(5)
+    x = np.linspace(0, 10, 3000)
+    model = GaussianModel(prefix="g_") + LinearModel(prefix="l_")
+    params = model.make_params(g_amplitude=8, g_center=4.2, g_sigma=0.7, l_slope=0.3, l_intercept=1)
+    y = model.eval(params, x=x) + 0.1 * rng.standard_normal(x.size)
+    start = model.make_params(g_amplitude=5, g_center=4, g_sigma=1, l_slope=0, l_intercept=0)
+    return model, start, x, y
+
+
+def same_fit(ours, theirs):
+    assert ours.success
+    for name, parameter in theirs.params.items():
+        assert ours.params[name].value == pytest.approx(parameter.value, rel=1e-4, abs=1e-6)
+        if parameter.stderr:
+            assert ours.params[name].stderr == pytest.approx(parameter.stderr, rel=1e-3)
+    assert ours.chisqr == pytest.approx(theirs.chisqr, rel=1e-9)
+    for field in ("redchi", "aic", "bic"):
+        assert getattr(ours, field) == pytest.approx(getattr(theirs, field), rel=1e-6)
+    assert (ours.ndata, ours.nvarys, ours.nfree) == (theirs.ndata, theirs.nvarys, theirs.nfree)
+
+
+def test_composite_model(peaks):
+    model, start, x, y = peaks
+    ours, theirs = problm.lmfit.fit(model, y, start, x=x), model.fit(y, start, x=x)
+    same_fit(ours, theirs)
+    assert isinstance(ours, lmfit.model.ModelResult)
+    assert ours.method == "problm"
+    assert ours.rsquared == pytest.approx(theirs.rsquared)
+    np.testing.assert_allclose(ours.best_fit, theirs.best_fit, rtol=1e-4)
+    for name in ours.params:
+        for other, value in (theirs.params[name].correl or {}).items():
+            assert ours.params[name].correl[other] == pytest.approx(value, abs=2e-3)
+    report = ours.fit_report()
+    assert "g_fwhm" in report  # a tied parameter, with an error of its own
+    assert "fitting method   = problm" in report
+    assert ours.problm.certified
+
+
+def test_start_is_left_alone(peaks):
+    model, start, x, y = peaks
+    before = start.valuesdict()
+    problm.lmfit.fit(model, y, start, x=x)
+    assert start.valuesdict() == before
+
+
+def test_weights_bounds_fixed_and_tied(peaks):
+    model, start, x, y = peaks
+    weights = 1 / (0.05 + 0.05 * x)
+    params = start.copy()
+    params["g_center"].set(vary=False, value=4.2)
+    params["l_slope"].set(max=0.25)
+    params["l_intercept"].set(expr="3 * l_slope")
+    params["l_slope"].set(value=0.1)
+    ours, theirs = (
+        problm.lmfit.fit(model, y, params, weights=weights, x=x),
+        model.fit(y, params, weights=weights, x=x),
+    )
+    assert ours.params["g_center"].value == 4.2
+    assert ours.params["l_slope"].value <= 0.25
+    assert ours.params["l_intercept"].value == pytest.approx(3 * ours.params["l_slope"].value)
+    assert ours.chisqr == pytest.approx(theirs.chisqr, rel=1e-6)
+
+
+def test_keywords_as_starts(peaks):
+    _, _, x, _ = peaks
+    y = ExponentialModel().eval(x=x, amplitude=3, decay=2)
+    out = problm.lmfit.fit(ExponentialModel(), y, x=x, amplitude=1, decay=1)
+    assert out.best_values["decay"] == pytest.approx(2, rel=1e-6)
+
+
+def test_minimize_like_lmfit(peaks):
+    _, _, x, y = peaks
+
+    def residual(p, x, y, scale=1.0):
+        v = p.valuesdict()
+        return scale * (v["l"] * x + v["c"] + v["a"] * np.exp(-((x - v["m"]) ** 2)) - y)
+
+    params = lmfit.create_params(a=3, m={"value": 4, "min": 3, "max": 5}, l=0, c=0)
+    ours = problm.lmfit.minimize(residual, params, data=(x, y), kws={"scale": 2.0})
+    theirs = lmfit.minimize(residual, params, args=(x, y), kws={"scale": 2.0})
+    same_fit(ours, theirs)
+    assert "m:" in lmfit.fit_report(ours)
+    whole = problm.lmfit.minimize(lambda p: residual(p, x, y, 2.0), params)
+    same_fit(whole, theirs)
+
+
+def test_batches_are_used():
+    rng = np.random.default_rng(1)
+    x = np.linspace(0, 3, 300_000)
+    y = 2 * np.exp(-x / 0.9) + 0.2 * rng.standard_normal(x.size)
+    out = problm.lmfit.fit(ExponentialModel(), y, x=x, amplitude=1, decay=2, options={"accuracy": 1e-2})
+    assert out.problm.batch_size < x.size / 4
+    assert out.best_values["decay"] == pytest.approx(0.9, rel=0.05)
+
+
+def test_confidence_intervals_are_lmfits(peaks):
+    model, start, x, y = peaks
+    out = problm.lmfit.fit(model, y, start, x=x)
+    intervals = out.conf_interval(p_names=["g_center"], sigmas=[1])
+    low, best, high = (v for _, v in intervals["g_center"])
+    assert low < best < high
+
+
+def test_errors(peaks):
+    model, start, x, y = peaks
+    with pytest.raises(TypeError, match=r"must be lmfit\.Parameters, got dict"):
+        problm.lmfit.minimize(lambda p: 0, {"a": 1})
+    with pytest.raises(ValueError, match="needs the independent variable 'x'"):
+        problm.lmfit.fit(model, y, start)
+    with pytest.raises(TypeError, match="'z' is neither"):
+        problm.lmfit.fit(model, y, start, x=x, z=3)
+    fixed = start.copy()
+    for parameter in fixed.values():
+        parameter.vary = False
+    with pytest.raises(ValueError, match="no parameter varies"):
+        problm.lmfit.fit(model, y, fixed, x=x)
