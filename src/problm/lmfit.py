@@ -1,8 +1,8 @@
 """A bridge to lmfit: its models and parameters in, its results out, ProBLM in between.
 
 ``problm.lmfit.fit(model, data, params, x=x)`` takes the place of ``model.fit(data, params, x=x)`` and returns an
-``lmfit.model.ModelResult``: ``fit_report()``, ``plot()``, ``eval()``, confidence intervals and the rest are lmfit's own.
-Fixed parameters, bounds and expressions are honoured. Needs lmfit, which ProBLM does not install.
+``lmfit.model.ModelResult``: ``fit_report()``, ``plot()``, ``eval()``, confidence intervals and the rest are lmfit's
+own. Fixed parameters, bounds and expressions are honoured. Needs lmfit, which ProBLM does not install.
 
 Steps are taken on batches of rows, so the model is evaluated on slices of its independent variables: it must treat
 rows alike, as every curve does; a convolution along the rows does not.
@@ -135,10 +135,13 @@ def fit(
     chosen = model.make_params(**starts) if params is None else _copied(params)
     for name, value in starts.items() if params is not None else ():
         chosen[name].value = value
-    sliced, whole = {}, {}
+    sliced: dict[str, NDArray[Any]] = {}
+    whole: dict[str, Any] = {}
     for name, value in independent.items():
-        rows = np.ndim(value) > 0 and len(value) == len(y)
-        (sliced if rows else whole)[name] = inputs.column(name, value) if rows else value
+        if np.ndim(value) > 0 and len(value) == len(y):
+            sliced[name] = inputs.column(name, value)
+        else:
+            whole[name] = value
     factors = None if weights is None else np.broadcast_to(np.asarray(weights, dtype=np.float64), (len(y),))
     shared = _Shared(chosen)
 
