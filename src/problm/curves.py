@@ -153,10 +153,10 @@ def fit(
 
 def _fit_compiled(f: Any, rows: list[NDArray[Any]], start: Array, weighted: bool, options: dict[str, Any]) -> Result:
     """A model's curve becomes rows of residuals for the same front door."""
-    return least_squares(_CurveRows(f, weighted), start, data=tuple(rows), **options)
+    return least_squares(CurveRows(f, weighted), start, data=tuple(rows), **options)
 
 
-class _CurveRows:
+class CurveRows:
     """A compiled model as residuals ``(f(x) - y) / sigma`` of the columns x..., y[, sigma]."""
 
     def __init__(self, model: Any, weighted: bool) -> None:
