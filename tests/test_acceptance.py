@@ -65,7 +65,7 @@ class FakeBatch:
 
 
 def step_on(batch: FakeBatch, seed: int = 0, step: tuple[float, ...] = (3.0, 4.0)) -> Step:
-    return Step(batch, np.array(step), np.random.default_rng(seed))  # type: ignore[arg-type]
+    return Step(batch, np.array(step), lambda: np.random.default_rng(seed))  # type: ignore[arg-type]
 
 
 # Eq. 13 with Y = (-4, -2, 1), b = 1: S(-4) = -5, width 5; S(-2) = -2 - 2 + 1 = -3, width 3. Both ratios are 1.

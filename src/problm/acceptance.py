@@ -35,7 +35,7 @@ See the errata page of the documentation for every deviation from print, with re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -57,7 +57,8 @@ class Step:
     batch: Batch
     step: Array
     """(d,) in tangent coordinates."""
-    rng: np.random.Generator
+    generator: Callable[[], np.random.Generator]
+    """Gives the solve's random numbers: made only if a policy asks, which takes longer than a small step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ class RelaxedPaper:
         if verdict.accept:
             self._certified = batch.trial_point
             return verdict
-        if step.rng.random() <= self.eta:
+        if step.generator().random() <= self.eta:
             return Verdict(True)
         if self.restore == "t":
             return verdict

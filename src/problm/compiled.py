@@ -53,6 +53,10 @@ class CompiledProblem:
         self.retract = retract
         self._encode = encode
         self._everything = describe(self.data.columns)
+        self._described: tuple[int, int, tuple[Any, ...], NDArray[np.int64]] | None = None
+
+    least_batch = 1024
+    """Evaluating fewer rows takes less time than deciding about them."""
 
     @property
     def n(self) -> int:
@@ -112,6 +116,8 @@ class CompiledProblem:
     def _columns(self, lo: int, hi: int) -> NDArray[np.int64]:
         if lo == 0 and hi == self.n:
             return self._everything
-        # The views keep the gathered rows alive for as long as the descriptor is used.
-        self._views = self.data.rows(lo, hi)
-        return describe(self._views)
+        views = self.data.rows(lo, hi)
+        if self._described is None or self._described[:2] != (lo, hi) or self._described[2][0] is not views[0].base:
+            # The buffers that the views show are kept alive for as long as the descriptor is used.
+            self._described = (lo, hi, tuple(v if v.base is None else v.base for v in views), describe(views))
+        return self._described[3]

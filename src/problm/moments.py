@@ -53,7 +53,10 @@ class Moments:
         if isinstance(values, Moments):
             return values
         low, high = (float(values.min()), float(values.max())) if extremes else (math.nan, math.nan)
-        return cls(len(values), len(values), float(values.mean()), float(values.std()), low, high)
+        n = len(values)
+        mean = float(values.sum()) / n
+        centred = values - mean
+        return cls(n, n, mean, math.sqrt(float(centred.dot(centred)) / n), low, high)
 
     @classmethod
     def clusters(cls, values: Array, starts: NDArray[np.int64]) -> Moments:

@@ -9,13 +9,16 @@ at every batch size.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg.lapack import dposv
 
 Array = NDArray[np.float64]
+_EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,38 +88,45 @@ class Normal:
         return cls(0, 0.0, np.zeros(dim), square, square.copy() if outer else None)
 
 
-def solve_spd(matrix: Array, vector: Array) -> tuple[Array, bool]:
-    """Solve ``matrix @ x = vector`` for a symmetric positive semi-definite matrix.
+def solve_unit(matrix: Array, right: Array) -> tuple[Array, bool, float]:
+    """Solve with a symmetric positive semi-definite matrix of (nearly) unit diagonal, for one or several right sides.
 
-    Returns ``(x, singular)``: Cholesky where it works; the minimum-norm solution, with ``singular=True``,
-    where the matrix is numerically rank-deficient. The matrix is scaled to a unit diagonal first, so that the
-    rank does not depend on the units of the parameters.
+    Returns the solution (of minimum norm where the matrix is singular), whether it is singular, and the least pivot
+    of its Cholesky factor, about one over the condition of the Jacobian. NaN for a matrix that is not finite.
+    """
+    if not len(matrix):
+        return np.zeros_like(right), False, 1.0
+    factor, x, info = dposv(matrix, right)
+    pivots = factor.diagonal().tolist() if info == 0 else [0.0]
+    pivot = min(pivots) if sum(pivots) < math.inf else 0.0  # a NaN among them fails the comparison
+    if pivot > 1e-7:  # below, a pivot is no longer told from rounding noise
+        return x, False, pivot
+    if not np.isfinite(matrix).all() or not np.isfinite(right).all():
+        return np.full_like(right, np.nan), True, 0.0
+    values, vectors = np.linalg.eigh(matrix)
+    keep = values > values[-1] * len(values) * _EPS
+    basis = vectors[:, keep]
+    inner = basis.T @ right
+    inner = inner / (values[keep] if inner.ndim == 1 else values[keep][:, None])
+    return basis @ inner, not bool(keep.all()), pivot
+
+
+def inverse_spd(matrix: Array) -> tuple[Array, bool]:
+    """Inverse of a symmetric positive definite matrix, or the pseudo-inverse with ``True`` when singular.
+
+    The matrix is scaled to a unit diagonal first, so that the rank does not depend on the units of the parameters.
     """
     diagonal = matrix.diagonal()
     largest = diagonal.max(initial=0.0)
     if not largest > 0.0:
-        return np.zeros_like(vector), True
+        return np.zeros_like(matrix), True
     scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, largest))
-    scaled = matrix * scale[:, None] * scale
-    factor, info = dpotrf(scaled, lower=1, clean=0)
-    # The smallest pivot bounds the condition: below ~1e-7 (eps**.5) the trailing pivots are rounding noise.
-    if info == 0 and factor.diagonal().min() > 1e-7:
-        x, _ = dpotrs(factor, scale * vector, lower=1)
-        return scale * x, False
-    values, vectors = np.linalg.eigh(scaled)
-    keep = values > values[-1] * len(values) * np.finfo(float).eps
-    projected = vectors[:, keep].T @ (scale * vector)
-    return scale * (vectors[:, keep] @ (projected / values[keep])), not bool(keep.all())
+    inverse, singular, _ = solve_unit(matrix * scale[:, None] * scale, identity(len(matrix)))
+    inverse = inverse * scale[:, None] * scale
+    return 0.5 * (inverse + inverse.T), singular
 
 
-def inverse_spd(matrix: Array) -> tuple[Array, bool]:
-    """Inverse of a symmetric positive definite matrix, or the pseudo-inverse with ``True`` when singular."""
-    d = len(matrix)
-    diagonal = matrix.diagonal()
-    if not diagonal.max(initial=0.0) > 0.0:
-        return np.zeros((d, d)), True
-    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, diagonal.max()))
-    values, vectors = np.linalg.eigh(matrix * scale[:, None] * scale)
-    keep = values > values[-1] * d * np.finfo(float).eps
-    root = scale[:, None] * vectors[:, keep] / np.sqrt(values[keep])
-    return root @ root.T, not bool(keep.all())
+@lru_cache(maxsize=64)
+def identity(d: int) -> Array:
+    """The identity matrix; do not write to it."""
+    return np.eye(d)

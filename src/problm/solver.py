@@ -20,7 +20,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,6 +67,8 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     policy = as_acceptance(options.acceptance)
     space = space or Space(problem.dim)
     first = options.initial_batch or policy.first_batch(problem.n, problem.dim)
+    if policy.noise_rule and not options.initial_batch:
+        first = max(first, getattr(problem, "least_batch", 0))
     first = max(first, getattr(problem, "least_batch", 0))
     if first > JUMP * problem.n and not (options.initial_batch or policy.damping == "tenfold"):
         first = problem.n  # the batch would become everything at its first growth
@@ -104,14 +105,16 @@ class _Run:
         o, n = self.options, self.problem.n
         self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
         self.growth = Growth(n, o.accuracy, o.confidence, getattr(self.problem, "largest_batch", None))
+        self.rng: np.random.Generator | None = None
         self.first_costs: tuple[float, float] = (math.nan, math.inf)
         if self.before is not None:
             self.batch.residual_rows = self.before.batch.residual_rows
             self.batch.jacobian_rows = self.before.batch.jacobian_rows
 
-    @cached_property
-    def rng(self) -> np.random.Generator:
-        return as_generator(self.options.rng)
+    def generator(self) -> np.random.Generator:
+        if self.rng is None:
+            self.rng = as_generator(self.options.rng)
+        return self.rng
 
     def until_done(self) -> Status:
         try:
@@ -154,7 +157,7 @@ class _Run:
                 self.grow(None if policy.noise_rule else batch.n)
                 continue
 
-            verdict = _TAKE if batch.full else policy.judge(Step(batch, step.step, self.rng))
+            verdict = _TAKE if batch.full else policy.judge(Step(batch, step.step, self.generator))
             if verdict.accept:
                 batch.accept()
                 self.damping.accept(step.ratio)

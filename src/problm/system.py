@@ -18,17 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv
 
-from .normal import Normal
+from .normal import Normal, identity, solve_unit
 
 Array = NDArray[np.float64]
-_EPS = float(np.finfo(float).eps)
 _REFINE = 1e-4
 """Least Cholesky pivot, about 1 / condition of J, below which the factor of J itself is used."""
 _RANK = 1e-14
@@ -103,7 +100,7 @@ class System:
             self._diagonal = (scale / units) ** 2
             if space.x_scale is not None and len(scale):
                 self._diagonal /= self._diagonal.min()  # lambda stays relative to H
-        self._gauss_newton, self.singular, pivot = _solve(self._matrix, self._gradient)
+        self._gauss_newton, self.singular, pivot = solve_unit(self._matrix, self._gradient)
         self.decrement = 0.5 * float(self._gradient.dot(self._gauss_newton))
         self.least_curvature = pivot * pivot  # of the scaled H: its least eigenvalue, roughly
         if pivot < _REFINE and refine is not None and math.isfinite(self.decrement):
@@ -119,9 +116,10 @@ class System:
             if self._diagonal is not None:
                 x = x / np.sqrt(self._diagonal)
         else:
-            identity = _identity(len(self._matrix))
-            resistance = identity if self._diagonal is None else identity * self._diagonal
-            x = _solve(self._matrix + damping * resistance, self._gradient)[0]
+            resistance = identity(len(self._matrix))
+            if self._diagonal is not None:
+                resistance = resistance * self._diagonal
+            x = solve_unit(self._matrix + damping * resistance, self._gradient)[0]
         length = float(x.dot(x))
         resisted = length if self._diagonal is None else float(x @ (self._diagonal * x))
         predicted = 0.5 * (float(self._gradient.dot(x)) + damping * resisted)
@@ -157,7 +155,7 @@ class System:
         if self._free is not None:
             sigma = sigma[np.ix_(self._free, self._free)]
         sigma = sigma * self._scale[:, None] * self._scale
-        w = _solve(self._matrix, sigma)[0]
+        w = solve_unit(self._matrix, sigma)[0]
         return float(w.trace()), float(np.vdot(w, w.T))
 
     def covariance_root(self) -> Array | None:
@@ -227,34 +225,8 @@ class System:
             step = result.copy()
             if len(moving):
                 rhs = -(gradient[moving] + matrix[np.ix_(moving, index)] @ (result[index] / scale[index]))
-                x = _solve(matrix[np.ix_(moving, moving)], rhs)[0]
+                x = solve_unit(matrix[np.ix_(moving, moving)], rhs)[0]
                 step[moving] = scale[moving] * x
         step = np.clip(step, least, most)
         y = step[index] / self._scale
         return step, -float(self._gradient @ y + 0.5 * y @ self._matrix @ y), float(y @ y)
-
-
-@lru_cache(maxsize=64)
-def _identity(d: int) -> Array:
-    return np.eye(d)
-
-
-def _solve(matrix: Array, right: Array) -> tuple[Array, bool, float]:
-    """Solve with a symmetric matrix of (nearly) unit diagonal; minimum norm where it is singular.
-
-    Returns the solution, whether the matrix is singular, and the least pivot of its Cholesky factor.
-    """
-    if not len(matrix):
-        return np.zeros_like(right), False, 1.0
-    factor, x, info = dposv(matrix, right)
-    pivot = min(factor.diagonal().tolist()) if info == 0 else 0.0
-    if pivot > 1e-7:  # below, a pivot is no longer told from rounding noise
-        return x, False, pivot
-    if not np.isfinite(matrix).all() or not np.isfinite(right).all():
-        return np.full_like(right, np.nan), True, 0.0
-    values, vectors = np.linalg.eigh(matrix)
-    keep = values > values[-1] * len(values) * _EPS
-    basis = vectors[:, keep]
-    inner = basis.T @ right
-    inner = inner / (values[keep] if inner.ndim == 1 else values[keep][:, None])
-    return basis @ inner, not bool(keep.all()), pivot
