@@ -14,8 +14,8 @@ def as_bytes(max_memory: int | float | str | None) -> int:
 
     Examples
     --------
-    >>> as_bytes("1.5GB"), as_bytes("2 GiB"), as_bytes(1000)
-    (1500000000, 2147483648, 1000)
+    >>> as_bytes("1.5GB"), as_bytes("2 GiB"), as_bytes(1e6)
+    (1500000000, 2147483648, 1000000)
     """
     if max_memory is None:
         return available() // 2
@@ -24,8 +24,8 @@ def as_bytes(max_memory: int | float | str | None) -> int:
         if match is None or match[2] not in _UNITS:
             raise ValueError(f"max_memory must be bytes or text such as '500MB' or '2GiB', got {max_memory!r}")
         max_memory = float(match[1]) * _UNITS[match[2]]
-    if not max_memory >= 2**20:
-        raise ValueError(f"max_memory must be at least 1 MiB, got {max_memory!r} bytes")
+    if not max_memory >= 10**6:
+        raise ValueError(f"max_memory must be at least 1 MB, got {max_memory!r} bytes")
     return int(max_memory)
 
 

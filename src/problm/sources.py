@@ -166,7 +166,10 @@ class Sliced:
 
     def __init__(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> None:
         self.arrays = tuple(arrays)
-        self.n = len(self.arrays[0])
+        lengths = [_length(a) for a in self.arrays]
+        if len(set(lengths)) != 1:
+            raise ValueError(f"data: all arrays must have the same number of rows, got {lengths}")
+        self.n = lengths[0]
         if self.n == 0:
             raise ValueError("data has no rows: there is nothing to fit")
         names = names or [f"data[{i}]" for i in range(len(self.arrays))]
@@ -280,7 +283,7 @@ def _one(name: str, data: Any, columns: Sequence[str] | None = None) -> Source:
         from .readers import ParquetRows
 
         return ParquetRows(data, columns)
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+    if not (hasattr(data, "__getitem__") and (hasattr(data, "__len__") or hasattr(data, "shape"))):
         raise TypeError(f"{name} must have a length and slices, or be a path to {_SUFFIXES}; got {type(data).__name__}")
     return Sliced([data], [name])
 
@@ -377,6 +380,10 @@ def _raw_of_map(name: str, array: np.memmap[Any, Any]) -> Raw:
 
     begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
     return Raw(os.fspath(array.filename or ""), begin + inside, Column(name, array.dtype, array.shape[1:]))
+
+
+def _length(array: Any) -> int:
+    return int(array.shape[0]) if hasattr(array, "shape") else len(array)  # Zarr arrays have no len
 
 
 def _numbers(name: str, values: Any) -> NDArray[Any]:
