@@ -112,6 +112,8 @@ def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | No
         lower, upper = bounds
     except (TypeError, ValueError) as error:
         raise ValueError(f"bounds must be a pair (lower, upper), got {bounds!r}") from error
+    if isinstance(lower, float) and isinstance(upper, float) and lower == -np.inf and upper == np.inf:
+        return None
     d = len(x0)
     try:
         lower = np.broadcast_to(np.asarray(lower, dtype=np.float64), (d,)).copy()
