@@ -32,6 +32,8 @@ def sum_chunks(function: Callable[[int, int], Sums], n: int, size: int, threads:
     >>> sum_chunks(lambda lo, hi: (x[lo:hi].sum(keepdims=True),), 10, 3)
     (array([45.]),)
     """
+    if n <= size:
+        return function(0, n)
     counter: list[tuple[int, Sums]] = []  # (level, sums), levels descending
     for sums in _in_order(function, n, size, threads):
         level = 0
@@ -47,7 +49,7 @@ def sum_chunks(function: Callable[[int, int], Sums], n: int, size: int, threads:
 
 def _in_order(function: Callable[[int, int], Sums], n: int, size: int, threads: int) -> Iterator[Sums]:
     cuts = range(0, n, size)
-    if threads <= 1 or len(cuts) == 1:
+    if threads <= 1:
         for lo in cuts:
             yield function(lo, min(lo + size, n))
         return

@@ -25,6 +25,7 @@ import numpy as np
 from numba import njit, types
 
 from ..kernels import BLOCK, FASTMATH, _add_products, _block_costs, _load
+from ..manifolds import rotate
 
 _f8, _i8 = types.float64, types.int64
 OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
@@ -34,6 +35,84 @@ def moment_count(C: int) -> int:
     """Numbers that `linearize_chunk` accumulates: cost, then the lower triangle of the moments of (x, w, r)."""
     k = 2 * C + 4
     return 1 + k * (k + 1) // 2
+
+
+@njit(types.void(_f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1]), **OPTIONS)
+def frame(theta, Q, S, N):  # type: ignore[no-untyped-def]
+    """Q (2C, 3) and N (2C, 2C - 3), orthonormal bases of the range of A and of its complement, S = -R_A^-1 (3, 3).
+
+    Householder's QR: for matrices this small a call of LAPACK through NumPy takes ten times as long.
+    """
+    n = Q.shape[0]
+    A, V = np.empty((n, 3)), np.zeros((3, n))
+    for i in range(n):
+        for j in range(3):
+            A[i, j] = theta[9 * (i // 2) + 3 * (i % 2) + j]
+    for k in range(3):
+        norm = 0.0
+        for i in range(k, n):
+            norm += A[i, k] * A[i, k]
+        alpha = -np.sqrt(norm) if A[k, k] >= 0.0 else np.sqrt(norm)
+        size = 0.0
+        for i in range(k, n):
+            V[k, i] = A[i, k] - (alpha if i == k else 0.0)
+            size += V[k, i] * V[k, i]
+        size = np.sqrt(size) if size > 0.0 else 1.0
+        for i in range(k, n):
+            V[k, i] /= size
+        for j in range(k, 3):
+            s = 0.0
+            for i in range(k, n):
+                s += V[k, i] * A[i, j]
+            for i in range(k, n):
+                A[i, j] -= 2.0 * s * V[k, i]
+    for column in range(n):
+        for i in range(n):
+            if column < 3:
+                Q[i, column] = 1.0 if i == column else 0.0
+            else:
+                N[i, column - 3] = 1.0 if i == column else 0.0
+        for k in range(2, -1, -1):
+            s = 0.0
+            for i in range(k, n):
+                s += V[k, i] * (Q[i, column] if column < 3 else N[i, column - 3])
+            for i in range(k, n):
+                if column < 3:
+                    Q[i, column] -= 2.0 * s * V[k, i]
+                else:
+                    N[i, column - 3] -= 2.0 * s * V[k, i]
+    for j in range(3):  # S = -R^-1, upper triangular
+        for i in range(3):
+            S[i, j] = 0.0
+        S[j, j] = -1.0 / A[j, j]
+        for i in range(j - 1, -1, -1):
+            s = 0.0
+            for k in range(i + 1, j + 1):
+                s += A[i, k] * S[k, j]
+            S[i, j] = -s / A[i, i]
+
+
+@njit(_f8[::1](_f8[::1], _f8[::1], _f8[:, ::1]), **OPTIONS)
+def move(theta, delta, N):  # type: ignore[no-untyped-def]
+    """Retract: turn every camera but the first, step T by N tau and project it onto the new range of P."""
+    n = N.shape[0]
+    C = n // 2
+    out = theta.copy()
+    for c in range(1, C):
+        out[9 * c : 9 * c + 9] = rotate(theta[9 * c : 9 * c + 9], delta[3 * (c - 1) : 3 * c])
+    T = out[9 * C :]
+    for i in range(n):
+        for a in range(n - 3):
+            T[i] += N[i, a] * delta[3 * (C - 1) + a]
+    Q, S, other = np.empty((n, 3)), np.empty((3, 3)), np.empty((n, n - 3))
+    frame(out, Q, S, other)
+    for a in range(3):
+        s = 0.0
+        for i in range(n):
+            s += Q[i, a] * T[i]
+        for i in range(n):
+            T[i] -= s * Q[i, a]
+    return out
 
 
 @njit(_f8(_f8[:, ::1], _i8, _f8[:, ::1], _f8[:, ::1], _f8[::1], _i8, _f8, _f8[:, ::1], _f8[::1], _f8[::1]), **OPTIONS)

@@ -32,11 +32,10 @@ from numpy.typing import ArrayLike, NDArray
 from ..chunks import sum_chunks
 from ..kernels import CHUNK, _square, available_threads, describe, loadable
 from ..losses import USER_CODE, Loss, as_loss
-from ..manifolds import rotate
 from ..normal import Normal
 from ..result import Result
 from ..sampling import SampledColumns, as_generator
-from .affine_kernels import assemble, costs_chunk, linearize_chunk, moment_count
+from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move
 from .affine_start import factorise, fixed_depths, given_cameras
 
 Array = NDArray[np.float64]
@@ -106,9 +105,11 @@ class AffineProblem:
         if self.loss.code == USER_CODE:
             raise TypeError(f"loss={self.loss.name!r}: affine bundle adjustment takes built-in losses only")
         self._exact, self._threads = int(exact), threads
-        columns = [observations[i, :, k] for i in range(self.views) for k in range(2)]
-        self.data = SampledColumns([*(loadable(c) for c in columns), loadable(depths)], rng)
+        # Views as (P, 2) columns: np.take would first copy a whole strided column to draw a few rows of it.
+        views = [np.ascontiguousarray(loadable(view)) for view in observations]
+        self.data = SampledColumns([*views, loadable(depths)], rng)
         self._everything = describe(self.data.columns)
+        self._last: tuple[Any, Any] = (None, None)  # the frame of the latest point
 
     @property
     def n(self) -> int:
@@ -134,15 +135,7 @@ class AffineProblem:
         self.data.release()
 
     def retract(self, theta: Array, delta: Array) -> Array:
-        C = self.views
-        _, _, N, _, _ = self._frame(theta)
-        out = theta.copy()
-        for c in range(1, C):
-            out[9 * c : 9 * c + 9] = rotate(theta[9 * c : 9 * c + 9], delta[3 * (c - 1) : 3 * c])
-        T = theta[9 * C :] + N @ delta[3 * (C - 1) :]
-        Q, _ = np.linalg.qr(_axes(out, C))
-        out[9 * C :] = T - Q @ (Q.T @ T)
-        return out
+        return move(theta, np.ascontiguousarray(delta), self._frame(theta)[2])
 
     def linearize(self, theta: Array, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         columns, n, d = self._columns(lo, hi), hi - lo, self.dim
@@ -185,18 +178,19 @@ class AffineProblem:
         return int(bad[0]) if len(bad) else None
 
     def _solve(self, theta: Array) -> tuple[Array, Array]:
-        observed = np.stack(self.data.columns[:-1], axis=1).astype(np.float64, copy=False)
+        observed = np.concatenate(self.data.columns[:-1], axis=1).astype(np.float64, copy=False)
         y = theta[9 * self.views :] / np.asarray(self.data.columns[-1], dtype=np.float64)[:, None] - observed
         Q, S, _, _, _ = self._frame(theta)
         return y @ Q @ S.T, y
 
     def _frame(self, theta: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Q (2C, 3), S = -R_A^-1 (3, 3), N (2C, 2C - 3), the rotations (3C, 3), and T (2C,) of a point."""
-        C = self.views
-        full, triangle = np.linalg.qr(_axes(theta, C), mode="complete")
-        S = -np.linalg.inv(triangle[:3])
-        Q, N = np.ascontiguousarray(full[:, :3]), np.ascontiguousarray(full[:, 3:])
-        return Q, S, N, theta[: 9 * C].reshape(3 * C, 3), theta[9 * C :]
+        if self._last[0] is not theta:
+            C = self.views
+            Q, S, N = np.empty((2 * C, 3)), np.empty((3, 3)), np.empty((2 * C, 2 * C - 3))
+            frame(theta, Q, S, N)
+            self._last = theta, (Q, S, N, theta[: 9 * C].reshape(3 * C, 3), theta[9 * C :])
+        return self._last[1]
 
     def _evaluate(self, theta: Array, lo: int, hi: int, costs: Array) -> float:
         columns = self._columns(lo, hi)
