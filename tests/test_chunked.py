@@ -360,3 +360,37 @@ class TestFrontDoor:
         assert fit.success
         assert isinstance(fit.problem, ChunkedProblem)
         np.testing.assert_allclose(fit.x, [2.0, 0.7, 0.3], atol=0.02)
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_curve_fit(self, tmp_path, weighted):
+        x, y = make_data(100_000, "sorted")
+        sigma = np.where(x > 2, 0.2, 0.1)
+        for name, values in (("x", x), ("y", y), ("s", sigma)):
+            np.save(tmp_path / f"{name}.npy", values)
+        paths = [tmp_path / f"{name}.npy" for name in ("x", "y", "s")]
+
+        def curve(x, a, b, c):
+            return a * np.exp(-b * x) + c
+
+        popt, pcov = problm.curve_fit(curve, paths[0], paths[1], sigma=paths[2] if weighted else None, max_memory="2MB")
+        other, cov = problm.curve_fit(curve, x, y, sigma=sigma if weighted else None)
+        np.testing.assert_allclose(popt, other, rtol=1e-4)
+        np.testing.assert_allclose(pcov, cov, rtol=1e-3)
+
+    def test_curve_fit_of_two_variables(self, tmp_path):
+        rng = np.random.default_rng(0)
+        u, v = rng.uniform(0, 1, (2, 100_000))
+        y = 3.0 * u - 2.0 * v + 0.1 * rng.standard_normal(100_000)
+        for name, values in (("u", u), ("v", v), ("uv", np.stack([u, v], 1)), ("y", y)):
+            np.save(tmp_path / f"{name}.npy", values)
+
+        def plane(x, a, b):
+            return a * x[0] + b * x[1]
+
+        def slopes(x, a, b):
+            return np.stack([x[0], x[1]], axis=1)
+
+        a, _ = problm.curve_fit(plane, (tmp_path / "u.npy", tmp_path / "v.npy"), tmp_path / "y.npy", max_memory="2MB")
+        b, _ = problm.curve_fit(plane, tmp_path / "uv.npy", tmp_path / "y.npy", jac=slopes, max_memory="2MB")
+        np.testing.assert_allclose(a, [3.0, -2.0], atol=0.01)
+        np.testing.assert_allclose(a, b, rtol=1e-5)

@@ -14,6 +14,7 @@ from scipy.linalg import cho_factor, solve_triangular
 from . import inputs
 from .result import Result
 from .scipy_api import least_squares
+from .sources import is_stored
 from .warnings import ConvergenceWarning, CovarianceWarning
 
 Array = NDArray[np.float64]
@@ -42,8 +43,9 @@ def curve_fit(
     f : callable or model
         ``f(x, *params) -> (k,)`` for any k of the points; or a `problm.formula` or `problm.model` (compiled).
     xdata : (N,) or (k, N) array_like
-        Where the data were measured.
+        Where the data were measured. Or data in files, one for each variable (see `problm.open_source`).
     ydata : (N,) array_like
+        Or data in a file.
     p0 : (d,) array_like, optional
         The start. By default ones, or the middle of the bounds, as SciPy does; a formula or ready-made model guesses
         from the data.
@@ -123,6 +125,15 @@ def fit(
     for name in ("maxfev", "max_nfev"):
         if name in kwargs:
             kwargs["max_iter"] = kwargs.pop(name) or 1000
+    dim, names = _parameters(f, p0)
+    options = {"method": method or "problm", "bounds": bounds, **kwargs}
+    parts = [*(xdata if isinstance(xdata, (tuple, list)) else [xdata]), ydata, *([] if sigma is None else [sigma])]
+    if kwargs.get("client") is not None or is_stored(parts, kwargs.get("max_memory")):
+        from .stored import fit_stored
+
+        result = fit_stored(f, parts, p0, sigma is not None, jac, dim, options)
+        result.names = names if len(names) == len(result.x) else ()
+        return result
     y = inputs.column("ydata", ydata)
     if y.ndim != 1:
         y = y.ravel()
@@ -138,8 +149,6 @@ def fit(
         rows = list(inputs.omit_nan(rows))
     elif check_finite or (check_finite is None and len(y) <= inputs.CHECK_UP_TO):
         inputs.finite(list(zip(labels, rows, strict=False)))
-    dim, names = _parameters(f, p0)
-    options = {"method": method or "problm", "bounds": bounds, **kwargs}
     whole_matrix = weights is not None and weights.ndim == 2
     if hasattr(f, "curve_kernel") and sliceable and not whole_matrix and "manifold" not in kwargs:
         start = inputs.parameters("p0", f.guess(*rows[:2]) if p0 is None else p0)
