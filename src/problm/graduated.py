@@ -1,13 +1,13 @@
 r"""Graduated non-convexity: solve with a wide loss first, then with narrower ones.
 
-A redescending loss has a basin as wide as its scale. Multiplying the scale by ``factor**k`` for k = levels - 1 .. 0 and
-starting each solve where the last one ended follows the minimum from a nearly convex problem down to the wanted one
-(Zach and Bourmaud 2018; five levels with factor 2 in the paper). Every level is a solve of its own: the batch starts
-small again, damping too.
+A redescending loss has a basin as wide as its scale. Multiplying the scale by ``factor**k`` for k = levels - 1
+.. 0 and starting each solve where the last one ended follows the minimum from a nearly convex problem down to
+the wanted one (Zach and Bourmaud 2018; five levels with factor 2 in the paper). Every level is a solve of its
+own: the batch starts small again, damping too.
 
-Levels above the last need not be exact, yet they are solved to the end by default: stopping them early, on a batch, is
-worth a factor of about 16 at 30 % outliers but loses the right basin at 13 % inliers (measured: same or better minimum
-than plain LM in 54 to 71 % of runs instead of 92 %). ``early_stop=True`` trades that on request.
+Levels above the last need not be exact, yet they are solved to the end by default: stopping them early, on a
+batch, is worth a factor of about 16 at 30 % outliers but loses the right basin at 13 % inliers (measured: same
+or better minimum than plain LM in 54 to 71 % of runs instead of 92 %). ``early_stop=True`` trades that on request.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def graduated(
 
     Returns
     -------
-    Result of the last level, with the histories of all levels put together (``cost`` changes its meaning from level
-    to level) and passes and seconds of all of them.
+    Result of the last level, with the histories of all levels put together (``cost`` changes its meaning from
+    level to level) and passes and seconds of all of them.
 
     Examples
     --------

@@ -33,15 +33,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
+
+from .jit import njit
 
 Array = NDArray[np.float64]
 
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile at the first call, cached on disk."""
-    return njit(cache=True, nogil=True, error_model="numpy")(function)
+    return njit(nogil=True, error_model="numpy")(function)
 
 
 @compiled

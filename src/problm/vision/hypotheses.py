@@ -1,13 +1,13 @@
 r"""Compiled work on many candidate models at once: make them, score them, walk them downhill a little.
 
-Robust estimation looks at thousands of models, each for microseconds, so this part is compiled and knows nothing of
-Python. `robust` decides what is done with it.
+Robust estimation looks at thousands of models, each for microseconds, so this part is compiled and knows
+nothing of Python. `robust` decides what is done with it.
 
 `hypothesize`
     models from minimal samples (`minimal`).
 `score`
-    mean of the truncated squared error over a batch of matches, for each model. In float32, eight matches at a time:
-    the error of a match is off by about 1e-4 pixels then.
+    mean of the truncated squared error over a batch of matches, for each model. In float32, eight matches at a
+    time: the error of a match is off by about 1e-4 pixels then.
 `descend`
     a fixed number of damped Gauss-Newton steps with the smooth truncated loss, level by level, for each of many
     starts, on the same small batch. This is the one place beside `problm.solver` where steps are taken, and it is
@@ -18,9 +18,13 @@ Python. `robust` decides what is done with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from ..kernels import _linearize_chunk
+from ..jit import njit
+from ..kernels import FASTMATH, _linearize_chunk
 from ..manifolds import compiled, move_essential, move_fundamental, multiply, walk_sphere
 from .minimal import five_point, four_point, seven_point
 from .two_view_kernels import encode_essential, encode_fundamental, encode_homography
@@ -75,18 +79,16 @@ def to_pixels(model, A1, B2, pixel):  # type: ignore[no-untyped-def]
         pixel[j] = np.float32(F[j] * norm)
 
 
-def _fast(function):  # type: ignore[no-untyped-def]
-    from numba import njit
-
-    return njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})(function)
+def _fast(function: Callable[..., Any]) -> Any:
+    return njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
 
 
 @_fast
 def score(kind, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-untyped-def]
     """Add to ``out[k]`` the truncated errors min(r^2 / threshold^2, 1) of model k over matches [lo, hi).
 
-    ``pixel`` (m, 9) and ``columns`` (4, n) are float32, in the coordinates of the matches. The error of a homography
-    is the transfer error into the second image.
+    ``pixel`` (m, 9) and ``columns`` (4, n) are float32, in the coordinates of the matches. The error of a
+    homography is the transfer error into the second image.
     """
     one = np.float32(1.0)
     scale = np.float32(1.0 / (threshold * threshold))

@@ -1,7 +1,8 @@
 r"""From an essential matrix to the pose: decomposition, cheirality, covariance.
 
-``E = [t] R`` has four decompositions, (R_a, +-t) and (R_b, +-t), R_b being R_a turned by pi about t. Only one puts the
-points in front of both cameras. A match of rays u1 = (x1, 1), u2 = (x2, 1) with ``d2 u2 = d1 R u1 + t`` has
+``E = [t] R`` has four decompositions, (R_a, +-t) and (R_b, +-t), R_b being R_a turned by pi about t. Only one
+puts the points in front of both cameras. A match of rays u1 = (x1, 1), u2 = (x2, 1) with ``d2 u2 = d1 R u1 +
+t`` has
 
     d1 = (u2 x t).(R u1 x u2) / |R u1 x u2|^2,   d2 = (R u1 x t).(R u1 x u2) / |R u1 x u2|^2 ,
 
@@ -40,7 +41,7 @@ def decompose_essential(E: ArrayLike) -> tuple[Array, Array, Array]:
 
 
 @compiled
-def _in_front(R, t, rays, out):  # type: ignore[no-untyped-def]
+def _before_both(R, t, rays, out):  # type: ignore[no-untyped-def]
     """Whether each match (x1, y1, x2, y2) lies before both cameras of the pose; returns how many."""
     count = 0
     for i in range(rays.shape[0]):
@@ -54,6 +55,13 @@ def _in_front(R, t, rays, out):  # type: ignore[no-untyped-def]
         out[i] = first > 0.0 and second > 0.0
         count += out[i]
     return count
+
+
+def in_front(R: ArrayLike, t: ArrayLike, rays: Array) -> NDArray[np.bool_]:
+    """(n,) whether each match, calibrated coordinates x1 y1 x2 y2, lies before both cameras of the pose."""
+    out = np.empty(len(rays), dtype=np.bool_)
+    _before_both(np.ascontiguousarray(R), np.ascontiguousarray(t), np.ascontiguousarray(rays), out)
+    return out
 
 
 def resolve_cheirality(E: ArrayLike, rays: Array) -> tuple[Array, Array, float]:
@@ -74,7 +82,7 @@ def resolve_cheirality(E: ArrayLike, rays: Array) -> tuple[Array, Array, float]:
     best: tuple[int, Array, Array] = (-1, Ra, direction)
     for R in (Ra, Rb):
         for t in (direction, -direction):
-            votes = int(_in_front(np.ascontiguousarray(R), np.ascontiguousarray(t), rays, out))
+            votes = int(_before_both(np.ascontiguousarray(R), np.ascontiguousarray(t), rays, out))
             if votes > best[0]:
                 best = (votes, R, t)
     return best[1], best[2], best[0] / max(len(rays), 1)

@@ -1,7 +1,8 @@
 r"""The three models of two views, described alike: E (5 parameters), F (7) and H (8).
 
-A `Model` says how a point of the model's manifold becomes residuals; a `Frame` holds the two coordinate changes between
-the matches (pixels) and the model's own coordinates (rays of calibrated cameras, or coordinates of unit size):
+A `Model` says how a point of the model's manifold becomes residuals; a `Frame` holds the two coordinate changes
+between the matches (pixels) and the model's own coordinates (rays of calibrated cameras, or coordinates of unit
+size):
 
     x_model = A x_pixels;  F_pixels = A2' E A1 (B2 = A2');  H_pixels = A2^-1 G A1 (B2 = A2^-1)
 
@@ -44,6 +45,11 @@ from .two_view_kernels import (
 Array = NDArray[np.float64]
 
 
+def inverted(X: Array) -> Array:
+    """The inverse, (3, 3)."""
+    return np.asarray(np.linalg.inv(X), dtype=np.float64)
+
+
 @dataclass(frozen=True)
 class Frame:
     """Coordinate changes of the two images, (3, 3) each."""
@@ -55,8 +61,7 @@ class Frame:
 
     @property
     def B2(self) -> Array:
-        B: Array = np.linalg.inv(self.A2) if self.maps else self.A2.T.copy()
-        return B
+        return inverted(self.A2) if self.maps else self.A2.T.copy()
 
     def to_pixels(self, X: Array) -> Array:
         """A matrix of the model in the coordinates of the matches, with unit norm (H: last entry 1 if it can be)."""
@@ -102,9 +107,18 @@ class Model:
     second: str = "A2"
     """What of the frame the encoder takes for image 2."""
 
+    @property
+    def freedom(self) -> int:
+        """Independent components of a match's error. The way back of a symmetric transfer repeats the way there."""
+        return min(self.components, 2)
+
     def encoder(self, frame: Frame) -> Callable[[Array], Array]:
         """``theta -> what the fill reads`` for matches in this frame."""
-        encode, A1, last = self.encode, np.ascontiguousarray(frame.A1), np.ascontiguousarray(getattr(frame, self.second))
+        encode, A1, last = (
+            self.encode,
+            np.ascontiguousarray(frame.A1),
+            np.ascontiguousarray(getattr(frame, self.second)),
+        )
         return lambda theta: encode(theta, A1, last)
 
 
@@ -159,6 +173,12 @@ ESSENTIAL_ANGLES = Model(
     "essential matrix", 0, 5, 5, sampson_fill, 1, encode_angles, np.add,
     _angles_of, lambda theta: _essential_matrix_of(pose_from_angles(theta)),
 )  # fmt: skip
+
+
+def pose_of(model: Model, theta: Array) -> tuple[Array, Array]:
+    """Rotation (3, 3) and unit translation of a point of either form of the essential matrix."""
+    point = pose_from_angles(theta) if model is ESSENTIAL_ANGLES else theta
+    return point[:9].reshape(3, 3), point[9:12]
 
 
 def two_view_problem(

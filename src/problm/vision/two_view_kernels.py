@@ -1,11 +1,11 @@
 r"""Compiled residuals of two-view geometry: Sampson error of E and F, transfer and Sampson error of H.
 
-**Units.** A model is kept in well-conditioned coordinates (calibrated rays, or coordinates scaled to unit size) but
-its residual is always measured in the coordinates the matches came in, normally pixels: the *encoders* fold the two
-3 x 3 coordinate changes into the matrix, ``F = A2' E A1`` with ``A = K^-1`` (``H = A2^-1 G A1``), and into its
-derivatives by the tangent parameters. So no match is ever copied or rescaled, errors and thresholds are exact pixels
-whatever the focal lengths, and one fill serves E (5 parameters) and F (7), reading their number off the length of the
-encoded point.
+**Units.** A model is kept in well-conditioned coordinates (calibrated rays, or coordinates scaled to unit size)
+but its residual is always measured in the coordinates the matches came in, normally pixels: the *encoders* fold
+the two 3 x 3 coordinate changes into the matrix, ``F = A2' E A1`` with ``A = K^-1`` (``H = A2^-1 G A1``), and
+into its derivatives by the tangent parameters. So no match is ever copied or rescaled, errors and thresholds
+are exact pixels whatever the focal lengths, and one fill serves E (5 parameters) and F (7), reading their
+number off the length of the encoded point.
 
 **Sampson error** of ``x2' F x1 = 0`` for x1 = (a, b, 1), x2 = (c, d, 1), with l = F x1 and m = F' x2:
 
@@ -19,9 +19,9 @@ evaluated once a match; every tangent direction dF then costs a dot product of n
 ``[F, dF_1, ..., dF_d]``, nine numbers each, row by row.
 
 **Homography**, x2 ~ H x1: *symmetric transfer* has four residuals, H x1 - x2 and H^-1 x2 - x1, encoded as
-``[H, dH_1 .. dH_d, H^-1, d(H^-1)_1 .. ]``. *Sampson* has two: with ``e = (c w - u, d w - v)``, (u, v, w) = H x1, and
-its 2 x 4 derivative J by (a, b, c, d), the squared distance is ``e' (J J')^-1 e``; the residual is ``L^-1 e`` with the
-Cholesky factor ``L L' = J J'``, whose norm is that distance and which is smooth where e = 0.
+``[H, dH_1 .. dH_d, H^-1, d(H^-1)_1 .. ]``. *Sampson* has two: with ``e = (c w - u, d w - v)``, (u, v, w) = H
+x1, and its 2 x 4 derivative J by (a, b, c, d), the squared distance is ``e' (J J')^-1 e``; the residual is
+``L^-1 e`` with the Cholesky factor ``L L' = J J'``, whose norm is that distance and which is smooth where e = 0.
 """
 
 from __future__ import annotations

@@ -1,0 +1,105 @@
+r"""What the errors of a model say: how large the noise is, and whether there is a model at all.
+
+**Noise.** A mixture is fitted to the errors by EM: chi with 1 (epipolar) or 2 (homography) degrees of freedom
+for the inliers, that is the norm of Gaussian noise, and a uniform density for the outliers.
+
+**Chance.** The best of many models fits some matches even where there is nothing to find. A consensus is
+compared with chance as in a-contrario methods (Moisan and Stival 2004): with p the share of *re-paired*
+matches, x1 of one and x2 of another, that this very model accepts, the expected number of models with k or more
+inliers among all minimal samples of n matches of pure chance is below
+
+    (n - s) C(n, k) C(k, s) p^(k - s)        (samples of s matches)
+
+Points that occur in several matches share one vote: an epipole in such a point makes inliers of all of them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+_ENOUGH = 2000  # errors that give the noise to 2 %
+
+
+def noise_scale(errors: Array, window: float, freedom: int) -> float:
+    """Standard deviation of the noise behind the errors below ``window``, by EM.
+
+    Inliers: chi with ``freedom`` degrees of freedom times sigma; outliers: uniform over the window (an interval
+    for one degree of freedom, a disk for two). Both are cut off at the window.
+    """
+    r = errors[errors < window]
+    if len(r) == 0:
+        return window / 3.0
+    r = r[:: max(1, len(r) // _ENOUGH)]
+    r2 = r * r
+    outlier = freedom * r ** (freedom - 1) / window**freedom
+    # From below, so that a core is found before the mixture explains everything as noise.
+    sigma = max(float(np.quantile(r, 0.25)), 1e-12 * window)
+    mix = 0.7
+    log_norm = 0.5 * (2 - freedom) * math.log(2.0) - math.lgamma(0.5 * freedom)
+    for _ in range(30):
+        inlier = np.exp(log_norm - 0.5 * r2 / sigma**2) * r ** (freedom - 1) / sigma**freedom
+        weight = mix * inlier / (mix * inlier + (1.0 - mix) * outlier + 1e-300)
+        total = float(weight.sum())
+        if total < 3.0:
+            break
+        new = math.sqrt(max(float(weight @ r2) / (freedom * total), (1e-12 * window) ** 2))
+        mix = min(max(total / len(r), 0.01), 0.999)
+        done = abs(new - sigma) < 1e-3 * sigma
+        sigma = new
+        if done:
+            break
+    return sigma
+
+
+def inlier_quantile(freedom: int) -> float:
+    """The error, in standard deviations of the noise, that 99.73 % of the inliers stay below."""
+    return 3.0 if freedom == 1 else math.sqrt(-2.0 * math.log(0.0027))
+
+
+def estimate_threshold(errors: Array, window: float, freedom: int) -> float:
+    """Threshold for errors of unknown noise, looked at below ``window`` first, and beyond where noise fills that."""
+    cut = window
+    for _ in range(5):
+        cut = inlier_quantile(freedom) * noise_scale(errors, window, freedom)
+        if cut < 0.7 * window:
+            break
+        window *= 2.0
+    # Below the rounding of the coordinates there is nothing to estimate.
+    return max(cut, 1e-7 * window)
+
+
+def log_chance(n: float, k: float, p: float, sample: int) -> float:
+    """Natural logarithm of the expected number of chance models with k inliers of n; below 0 is significant."""
+    if k <= sample or n <= sample:
+        return math.inf
+
+    def choose(a: float, b: float) -> float:
+        return math.lgamma(a + 1.0) - math.lgamma(b + 1.0) - math.lgamma(a - b + 1.0)
+
+    k = min(k, n)
+    return math.log(n - sample) + choose(n, k) + choose(k, sample) + (k - sample) * math.log(max(p, 1e-12))
+
+
+def vote_weights(x1: Array, x2: Array) -> Array:
+    """Weight (n,) of each match: one over how often the more frequent of its two points occurs."""
+    weights = np.ones(len(x1))
+    for x in (x1, x2):
+        # A generic projection has equal values only for equal points; sorting numbers is fast.
+        key = np.ascontiguousarray(x, dtype=np.float64) @ np.array([0.7548776662466927, 0.5698402909980532])
+        ascending = np.sort(key)
+        if not (ascending[1:] == ascending[:-1]).any():
+            continue
+        order = np.argsort(key, kind="stable")
+        new = np.empty(len(key), dtype=bool)
+        new[0] = True
+        np.not_equal(key[order][1:], key[order][:-1], out=new[1:])
+        group = np.cumsum(new) - 1
+        counts = np.empty(len(key))
+        counts[order] = np.bincount(group)[group]
+        weights = np.minimum(weights, 1.0 / counts)
+    return weights

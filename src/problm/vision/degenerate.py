@@ -1,0 +1,124 @@
+r"""Inliers that do not determine the model: a rotation for E, a plane for F.
+
+Where a camera only turned, any translation fits; where all points lie on a plane, a two-parameter family of
+fundamental matrices does. Both show in a simpler model, a homography, that explains the inliers as well. What
+remains outside of it must then be more than chance: with two free parameters (the direction of t; plane and
+parallax) two matches always fit, so `consensus.log_chance` with samples of two tells. Errors of the homography
+are Sampson errors, chi with two degrees of freedom, and a match counts as outside beyond 1.5 times the threshold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..losses import Loss, as_loss
+from ..manifolds import ROTATION
+from ..solver import solve
+from .consensus import inlier_quantile, log_chance
+from .starts import Pool, SearchOptions, find
+from .two_view import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
+from .two_view_kernels import encode_rotation, homography_sampson_fill
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+TURN = Model(
+    "rotation", 2, 2, 3, homography_sampson_fill, 2, encode_rotation, ROTATION.retract,
+    lambda X: np.asarray(X, dtype=np.float64).ravel(), lambda theta: theta.reshape(3, 3), "B2",
+)  # fmt: skip
+"""The homography of a camera that only turns."""
+
+_LOOK_AT = 500
+_WIDE = 1.5
+_LEAST_SHARE = 0.01
+"""Inliers outside of the simpler model below this share are the tail of the noise, not a translation."""
+
+
+@dataclass(frozen=True)
+class Simpler:
+    """A simpler model that explains the inliers."""
+
+    matrix: Array
+    """In the model's coordinates: a rotation, or a homography."""
+    errors: Array
+    """(N,) Sampson errors of all matches."""
+    inliers: Flags
+
+
+def rotation_only(frame: Frame, x: Array, inliers: Flags, cut: float, chance: float) -> Simpler | None:
+    """The rotation that explains the inliers of an essential matrix, if it does.
+
+    Parameters
+    ----------
+    frame : of the essential matrix.
+    x : (N, 4) matches.
+    inliers : of the essential matrix.
+    cut : threshold of its Sampson error.
+    chance : share of re-paired matches that it accepts.
+    """
+    maps = replace(frame, maps=True)
+    kept = x[inliers]
+    few = kept[:: max(1, len(kept) // _LOOK_AT)]
+    R = _align(maps.transform(few))
+    wide = _threshold(cut)
+    # Real parallax is many times the noise: then a look at a few matches is enough.
+    if np.mean(_errors(TURN, maps, few, R.ravel()) < 3.0 * wide) < 0.5:
+        return None
+    result = solve(
+        two_view_problem(TURN, [kept], maps, as_loss("truncated", 2.0 * wide)),
+        R.ravel(),
+        acceptance="full",
+        max_iter=50,
+    )
+    errors = _errors(TURN, maps, x, result.x)
+    return _judge(result.x.reshape(3, 3), errors, wide, inliers, chance)
+
+
+def plane_only(
+    frame: Frame, x: Array, inliers: Flags, cut: float, chance: float, rng: np.random.Generator
+) -> Simpler | None:
+    """The homography that explains the inliers of a fundamental matrix, if it does."""
+    maps = replace(frame, maps=True)
+    kept = x[inliers]
+    wide = _threshold(cut)
+    pool = Pool(HOMOGRAPHY_SAMPSON, maps, kept, rng)
+    found = find(pool, wide, SearchOptions(max_starts=200), rng)
+    if found is None or found.share < 0.5:
+        return None
+    problem = two_view_problem(HOMOGRAPHY_SAMPSON, [kept], maps, as_loss("truncated", 2.0 * wide))
+    result = solve(problem, found.theta, acceptance="full", max_iter=50)
+    errors = _errors(HOMOGRAPHY_SAMPSON, maps, x, result.x)
+    return _judge(result.x.reshape(3, 3), errors, wide, inliers, chance)
+
+
+def _threshold(cut: float) -> float:
+    """Threshold of a two-dimensional error for the same noise."""
+    return cut * inlier_quantile(2) / inlier_quantile(1)
+
+
+def _errors(model: Model, frame: Frame, x: Array, theta: Array) -> Array:
+    r = two_view_problem(model, [x], frame, Loss.named("linear")).residuals(theta)
+    return np.sqrt(np.einsum("ij,ij->i", r, r))
+
+
+def _align(rays: Array) -> Array:
+    """The rotation that takes the rays of image 1 nearest to those of image 2 (Kabsch)."""
+    u, v = np.ones((len(rays), 3)), np.ones((len(rays), 3))
+    u[:, :2], v[:, :2] = rays[:, :2], rays[:, 2:]
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    v /= np.linalg.norm(v, axis=1, keepdims=True)
+    U, _, Vt = np.linalg.svd(v.T @ u)
+    U[:, 2] *= np.linalg.det(U @ Vt)
+    R: Array = U @ Vt
+    return R
+
+
+def _judge(matrix: Array, errors: Array, wide: float, inliers: Flags, chance: float) -> Simpler | None:
+    outside = errors > _WIDE * wide
+    extra = int((inliers & outside).sum())
+    rest = int(outside.sum())
+    determined = extra >= max(8.0, _LEAST_SHARE * int(inliers.sum())) and log_chance(rest, extra, chance, 2) < 0.0
+    return None if determined else Simpler(matrix, errors, errors < wide)

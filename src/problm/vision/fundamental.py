@@ -1,0 +1,76 @@
+r"""`fundamental_matrix`: the epipolar geometry of two uncalibrated cameras from matches.
+
+Sampson errors on the manifold of rank-2 matrices with 7 parameters (`problm.manifolds.FUNDAMENTAL`); otherwise
+as `essential`. All points on a plane do not determine F: the status says so (`degenerate`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .degenerate import plane_only
+from .matches import check_matches
+from .outcome import Fundamental
+from .robust import make_settings
+from .two_view import FUNDAMENTAL
+from .uncalibrated import estimate, outcome, start_matrix, unit_frame
+
+
+def fundamental_matrix(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    *,
+    initial: Any = None,
+    robust: bool = True,
+    threshold: float | str = "auto",
+    loss: str = "truncated",
+    levels: int | None = None,
+    starts: str = "minimal",
+    max_starts: int = 50_000,
+    confidence: float = 0.999,
+    threads: int = 1,
+    rng: np.random.Generator | int | None = 0,
+    **options: Any,
+) -> Fundamental:
+    """Fundamental matrix of two views: ``x2' F x1 = 0``.
+
+    Parameters
+    ----------
+    x1, x2 : (N, 2) matched points, N >= 7, in pixels (or any unit: errors and threshold are in the same).
+    initial : (3, 3) matrix to start from. None: found by the search.
+    robust : whether matches may be wrong. False minimises the squared Sampson errors of *all* matches.
+    threshold, loss, levels, starts, max_starts, confidence, threads, rng, **options
+        As for `problm.essential_matrix`; minimal samples have seven matches here.
+
+    Returns
+    -------
+    Fundamental. Its ``status`` is ``"ok"``, ``"degenerate"`` (a plane explains the matches: F is one of many
+    that do),
+    ``"no consensus"`` or ``"not converged"``.
+
+    Examples
+    --------
+    >>> from problm.vision.simulate import two_views
+    >>> views = two_views(500, inliers=0.7, seed=1)
+    >>> fit = fundamental_matrix(views.x1, views.x2)
+    >>> fit.status, bool(np.mean(fit.inliers == views.inliers) > 0.97)
+    ('ok', True)
+    """
+    a, b = check_matches(x1, x2, 7, "fundamental matrix")
+    settings = make_settings(threshold, loss, levels, starts, max_starts, confidence, threads, rng, options)
+    frame = unit_frame(a, b, maps=False)
+    theta = None if initial is None else start_matrix(initial, frame, FUNDAMENTAL)
+    fit, variance = estimate(FUNDAMENTAL, frame, a, b, theta, settings, robust)
+    message = ""
+    if fit is not None and not fit.chance >= 0.0:
+        some = slice(None, None, 1 if robust else max(1, len(a) // 2000))
+        x = np.concatenate([a[some], b[some]], axis=1, dtype=np.float64)
+        cut = fit.threshold if robust else 3.0 * max(variance, 1e-300) ** 0.5
+        flat = plane_only(frame, x, fit.inliers[some], cut, fit.accepted if robust else 0.01, settings.rng)
+        if flat is not None:
+            message = "A homography explains the matches (a plane, or a camera that only turned): F is not determined."
+    made: Fundamental = outcome(Fundamental, ("F", "F_covariance"), FUNDAMENTAL, frame, a, b, fit, variance, message)
+    return made

@@ -1,0 +1,76 @@
+r"""`homography`: the map between two views of a plane, or of a camera that only turns, from matches.
+
+Two errors: *symmetric transfer*, the distances of H x1 from x2 and of H^-1 x2 from x1 (four residuals a match),
+and *Sampson*, the first-order distance of the match from an exact one (two residuals). With noise in both
+images Sampson is the nearly optimal one; symmetric transfer is what other libraries report.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..options import suggest
+from .matches import check_matches
+from .outcome import Homography
+from .robust import make_settings
+from .two_view import HOMOGRAPHY, HOMOGRAPHY_SAMPSON
+from .uncalibrated import estimate, outcome, start_matrix, unit_frame
+
+ERRORS = {"sampson": HOMOGRAPHY_SAMPSON, "transfer": HOMOGRAPHY}
+
+
+def homography(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    *,
+    error: str = "sampson",
+    initial: Any = None,
+    robust: bool = True,
+    threshold: float | str = "auto",
+    loss: str = "truncated",
+    levels: int | None = None,
+    starts: str = "minimal",
+    max_starts: int = 50_000,
+    confidence: float = 0.999,
+    threads: int = 1,
+    rng: np.random.Generator | int | None = 0,
+    **options: Any,
+) -> Homography:
+    """Homography of two views: ``x2 ~ H x1``.
+
+    Parameters
+    ----------
+    x1, x2 : (N, 2) matched points, N >= 4, in pixels (or any unit: errors and threshold are in the same).
+    error : ``"sampson"`` or ``"transfer"`` (symmetric; the error of a match is the root of the sum of both squared
+        distances, about twice the Sampson error).
+    initial : (3, 3) matrix to start from. None: found by the search.
+    robust : whether matches may be wrong. False minimises the squared errors of *all* matches.
+    threshold, loss, levels, starts, max_starts, confidence, threads, rng, **options
+        As for `problm.essential_matrix`; minimal samples have four matches here, and ``"auto"`` is the error
+        that 99.73 % of the inliers stay below.
+
+    Returns
+    -------
+    Homography. Its ``status`` is ``"ok"``, ``"no consensus"`` or ``"not converged"``.
+
+    Examples
+    --------
+    >>> from problm.vision.simulate import two_views
+    >>> views = two_views(500, inliers=0.7, seed=1, plane=True)
+    >>> fit = homography(views.x1, views.x2)
+    >>> fit.status, bool(np.mean(fit.inliers == views.inliers) > 0.97)
+    ('ok', True)
+    """
+    if error not in ERRORS:
+        raise ValueError(f"error={error!r} is not known{suggest(error, ERRORS)}; choose one of {tuple(ERRORS)}")
+    model = ERRORS[error]
+    a, b = check_matches(x1, x2, 4, "homography")
+    settings = make_settings(threshold, loss, levels, starts, max_starts, confidence, threads, rng, options)
+    frame = unit_frame(a, b, maps=True)
+    theta = None if initial is None else start_matrix(initial, frame, model)
+    fit, variance = estimate(model, frame, a, b, theta, settings, robust)
+    made: Homography = outcome(Homography, ("H", "H_covariance"), model, frame, a, b, fit, variance)
+    return made

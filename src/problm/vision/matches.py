@@ -1,0 +1,266 @@
+r"""Matches and intrinsics: reading them from files, and checking them before any work.
+
+Matches are two arrays ``x1``, ``x2`` of shape (N, 2): row i of the one corresponds to row i of the other. They
+stay as they are (float64 or float32, any stride); only a lens with distortion makes a copy.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Points = NDArray[Any]
+
+_LOOK_AT = 10_000  # rows that the cheap checks of geometry look at first
+_CHECK_UP_TO = 100_000  # rows up to which every number is checked; beyond, the solver names the first bad row it reads
+
+
+def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tuple[Points, Points]:
+    """Matches as two (N, 2) arrays of floats, or a ValueError that says what is wrong with them.
+
+    Parameters
+    ----------
+    x1, x2 : (N, 2) points of image 1 and image 2.
+    minimum : least number of matches.
+    what : name of the model, for messages.
+    """
+    points = []
+    for name, x in (("x1", x1), ("x2", x2)):
+        array = np.asarray(x)
+        if array.dtype.kind not in "fiu":
+            raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
+        if array.ndim != 2 or array.shape[1] != 2:
+            hint = ""
+            if array.ndim == 2 and array.shape[0] == 2:
+                hint = f"; transpose it ({name}.T)"
+            elif array.ndim == 2 and array.shape[1] == 3:
+                hint = f"; divide homogeneous points by their last coordinate and keep {name}[:, :2]"
+            elif array.ndim == 3 and array.shape[1:] == (1, 2):
+                hint = f"; use {name}[:, 0]"
+            raise ValueError(f"{name} must have the shape (N, 2), one point a row, got {array.shape}{hint}")
+        if array.dtype.str[1:] not in ("f8", "f4") or not array.dtype.isnative:
+            array = array.astype(np.float64)
+        points.append(array)
+    a, b = points
+    if len(a) != len(b):
+        raise ValueError(f"x1 and x2 must have a row for each match, but x1 has {len(a)} and x2 has {len(b)}")
+    if len(a) < minimum:
+        raise ValueError(f"{what}: at least {minimum} matches are needed, got {len(a)}")
+    if len(a) <= _CHECK_UP_TO:
+        for name, array in (("x1", a), ("x2", b)):
+            # The sum is finite if all numbers are, and costs a tenth of looking at each.
+            if not np.isfinite(array.sum(dtype=np.float64)):
+                bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
+                if len(bad):
+                    raise ValueError(
+                        f"{name} row {bad[0]} is {array[bad[0]].tolist()}: remove matches that are not finite "
+                        f"({len(bad)} rows)"
+                    )
+    for name, array in (("x1", a), ("x2", b)):
+        _check_spread(name, array, minimum, what)
+    return a, b
+
+
+def _check_spread(name: str, x: Points, minimum: int, what: str) -> None:
+    """Points that coincide or lie on one line determine no model."""
+    few = x[:: max(1, len(x) // _LOOK_AT)]
+    if _flat(few) and (len(few) == len(x) or _flat(x)):
+        kind = "coincide" if np.ptp(x, axis=0).max() <= 1e-9 * max(np.abs(x).max(), 1e-300) else "lie on one line"
+        raise ValueError(
+            f"{name}: all points {kind}, which does not determine the {what}; use points spread out in 2-D"
+        )
+    if len(x) <= 64:
+        distinct = len(np.unique(np.asarray(x, dtype=np.float64), axis=0))
+        if distinct < minimum:
+            raise ValueError(f"{name}: only {distinct} distinct points; the {what} needs at least {minimum}")
+
+
+def _flat(x: Points) -> bool:
+    centred = x - x.mean(axis=0, dtype=np.float64)
+    (xx, xy), (_, yy) = centred.T @ centred
+    largest = max(float(xx + yy), 0.0)
+    # Determinant over trace squared: the squared ratio of the spreads across and along the best line.
+    scale = float(np.abs(x).max()) ** 2 * len(x)
+    return largest <= 1e-18 * scale or float(xx * yy - xy * xy) <= 1e-18 * largest * largest
+
+
+def check_intrinsics(K: ArrayLike | None, name: str) -> Array:
+    """The (3, 3) camera matrix K of the image called ``name``: given so, or as (fx, fy, cx, cy); identity if None."""
+    if K is None:
+        return np.eye(3)
+    try:
+        array = np.array(K, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a (3, 3) camera matrix or (fx, fy, cx, cy), got {K!r}") from error
+    if array.shape == (4,):
+        fx, fy, cx, cy = array
+        array = np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
+    if array.shape != (3, 3):
+        raise ValueError(f"{name} must be a (3, 3) camera matrix or (fx, fy, cx, cy), got shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds values that are not finite: {array.tolist()}")
+    if array[2, 2] == 0.0 or not np.allclose(array[2] / array[2, 2], [0.0, 0.0, 1.0], atol=1e-12):
+        raise ValueError(f"{name}: the last row must be 0 0 1, got {array[2].tolist()}; is the matrix transposed?")
+    array /= array[2, 2]
+    if abs(array[1, 0]) > 1e-9 * np.abs(array).max():
+        raise ValueError(f"{name}: a camera matrix is upper triangular, got {array.tolist()}; is it transposed?")
+    if not (array[0, 0] > 0.0 and array[1, 1] > 0.0):
+        raise ValueError(
+            f"{name} is singular or mirrored: focal lengths must be positive, got {array[0, 0]} and {array[1, 1]}"
+        )
+    return array
+
+
+def undistort(x: Points, K: Array, coefficients: ArrayLike) -> Array:
+    """Ideal pixels (N, 2) of distorted ones: where a lens without distortion and the same K would show the points.
+
+    Parameters
+    ----------
+    x : (N, 2) pixels.
+    K : (3, 3) camera matrix.
+    coefficients : k1, k2, p1, p2[, k3[, k4, k5, k6]], as OpenCV orders them; 1 to 8 numbers, the rest zero.
+
+    Raises
+    ------
+    ValueError where the distortion cannot be undone, which happens outside the field that it was calibrated for.
+    """
+    given = np.asarray(coefficients, dtype=np.float64).ravel()
+    if not 1 <= len(given) <= 8 or not np.isfinite(given).all():
+        raise ValueError(f"distortion must be 1 to 8 finite numbers (k1 k2 p1 p2 k3 k4 k5 k6), got {coefficients!r}")
+    k1, k2, p1, p2, k3, k4, k5, k6 = np.concatenate([given, np.zeros(8 - len(given))])
+    A = np.linalg.inv(K)
+    u = np.asarray(x, dtype=np.float64) @ A[:2, :2].T + A[:2, 2]
+    target = u.copy()
+    h = 1e-7
+    right, down = np.array([h, 0.0]), np.array([0.0, h])
+
+    def distort(v: Array) -> Array:
+        q = (v * v).sum(axis=1, keepdims=True)
+        radial = (1.0 + q * (k1 + q * (k2 + q * k3))) / (1.0 + q * (k4 + q * (k5 + q * k6)))
+        a, b = v[:, :1], v[:, 1:]
+        cross = 2.0 * a * b
+        tangential = np.concatenate([p1 * cross + p2 * (q + 2.0 * a * a), p1 * (q + 2.0 * b * b) + p2 * cross], axis=1)
+        distorted: Array = v * radial + tangential
+        return distorted
+
+    for _ in range(30):  # Newton, two unknowns a point, the derivative by differences
+        now = distort(u)
+        error = now - target
+        if np.abs(error).max(initial=0.0) < 1e-13:
+            break
+        du, dv = (distort(u + right) - now) / h, (distort(u + down) - now) / h
+        det = du[:, 0] * dv[:, 1] - du[:, 1] * dv[:, 0]
+        u[:, 0] -= (dv[:, 1] * error[:, 0] - dv[:, 0] * error[:, 1]) / det
+        u[:, 1] -= (du[:, 0] * error[:, 1] - du[:, 1] * error[:, 0]) / det
+    bad = ~(np.abs(distort(u) - target).max(axis=1) < 1e-9)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"distortion: point {np.asarray(x)[row].tolist()} (row {row}) cannot be undistorted; check the "
+            "coefficients, or remove points outside the calibrated field"
+        )
+    ideal: Array = u @ K[:2, :2].T + K[:2, 2]
+    return ideal
+
+
+def read_matches(path: str | Path) -> tuple[Array, Array]:
+    """Matches from a file: CSV, whitespace-separated text, NPY or NPZ.
+
+    A row holds ``x1 y1 x2 y2`` (more columns are ignored) or, homogeneous, ``x1 y1 1 x2 y2 1``. A header of
+    column names is understood, in any order, if it names x1, y1, x2, y2; a first line with nothing but the
+    number of rows is skipped. An NPZ file holds ``x1`` and ``x2`` of shape (N, 2), or one array of rows.
+
+    Returns
+    -------
+    (x1, x2), each (N, 2) float64.
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            if "x1" in file and "x2" in file:
+                return np.array(file["x1"], dtype=np.float64), np.array(file["x2"], dtype=np.float64)
+            if len(file.files) != 1:
+                raise ValueError(f"{path}: expected arrays x1 and x2, or a single one; found {', '.join(file.files)}")
+            return _split(path, np.array(file[file.files[0]], dtype=np.float64))
+    if path.suffix.lower() == ".npy":
+        return _split(path, np.array(np.load(path, allow_pickle=False), dtype=np.float64))
+    return _split(path, *_read_table(path))
+
+
+def _read_table(path: Path) -> tuple[Array, list[str]]:
+    """Numbers of a text file and the names in its header, if there is one."""
+    names: list[str] = []
+    rows: list[list[float]] = []
+    with path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            text = line.split("#", 1)[0].replace(",", " ").replace(";", " ").split()
+            if not text:
+                continue
+            try:
+                values = [float(word) for word in text]
+            except ValueError:
+                if rows or names:
+                    raise ValueError(f"{path}, line {number}: not a row of numbers: {line.strip()[:80]!r}") from None
+                names = [word.strip("\"'").lower() for word in text]
+                continue
+            if len(values) == 1 and not rows:
+                continue  # the number of rows
+            if rows and len(values) != len(rows[0]):
+                raise ValueError(
+                    f"{path}, line {number}: {len(values)} numbers, but the rows before have {len(rows[0])}"
+                )
+            rows.append(values)
+    if not rows:
+        raise ValueError(f"{path}: no rows of numbers found")
+    return np.array(rows), names
+
+
+def _split(path: Path, table: Array, names: list[str] | None = None) -> tuple[Array, Array]:
+    if table.ndim != 2 or table.shape[1] < 4:
+        raise ValueError(f"{path}: rows must hold x1 y1 x2 y2, got an array of shape {table.shape}")
+    wanted = ["x1", "y1", "x2", "y2"]
+    if names and all(name in names for name in wanted):
+        at = [names.index(name) for name in wanted]
+    elif table.shape[1] >= 6 and (table[:, 2] == 1.0).all() and (table[:, 5] == 1.0).all():
+        at = [0, 1, 3, 4]
+    else:
+        at = [0, 1, 2, 3]
+    return np.ascontiguousarray(table[:, at[:2]]), np.ascontiguousarray(table[:, at[2:]])
+
+
+def read_intrinsics(path: str | Path) -> tuple[Array, Array]:
+    """Camera matrices (K1, K2) from a file; one matrix in it serves both images.
+
+    Text with 9 numbers (a 3 x 3 matrix), 4 (fx fy cx cy), or twice as many; NPY of the shape (3, 3) or (2, 3,
+    3); NPZ with ``K``, or ``K1`` and ``K2``.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            names = ("K1", "K2") if "K1" in file and "K2" in file else ("K", "K")
+            if names[0] not in file:
+                raise ValueError(f"{path}: expected K, or K1 and K2; found {', '.join(file.files)}")
+            first, second = np.array(file[names[0]]), np.array(file[names[1]])
+    else:
+        if suffix == ".npy":
+            numbers = np.array(np.load(path, allow_pickle=False), dtype=np.float64).ravel()
+        else:
+            text = path.read_text(encoding="utf-8-sig").replace(",", " ").replace(";", " ")
+            try:
+                numbers = np.array([float(word) for word in text.split()])
+            except ValueError as error:
+                raise ValueError(f"{path}: not a list of numbers ({error})") from None
+        shapes = {9: (1, 3, 3), 18: (2, 3, 3), 4: (1, 4), 8: (2, 4)}
+        if len(numbers) not in shapes:
+            raise ValueError(
+                f"{path}: expected 9 numbers (a 3 x 3 camera matrix) or 4 (fx fy cx cy), or twice as many for two "
+                f"cameras; found {len(numbers)}"
+            )
+        both = numbers.reshape(shapes[len(numbers)])
+        first, second = both[0], both[-1]
+    return check_intrinsics(first, f"{path}: K1"), check_intrinsics(second, f"{path}: K2")

@@ -1,0 +1,266 @@
+r"""What the two-view functions return: the model, its inliers, its covariance and how it went."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..losses import Loss
+from ..normal import inverse_spd
+from ..result import Result
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+def m_estimator_variance(errors: Array, loss: Loss, dim: int, freedom: int = 1) -> float:
+    r"""Factor c with ``covariance = c H^-1`` for a robust fit whose Gauss-Newton matrix is ``H = sum w J'J``.
+
+    Huber's formula: the covariance is ``mean(psi^2) / mean(psi')^2 (J'J)^-1`` with ``psi(r) = w(|r|) r``, and
+    J'J is H divided by the mean weight. For errors that are norms of ``freedom`` independent components, psi^2
+    is shared by these and psi' is the mean of its slopes along r and across (the weight). For squared residuals
+    this is the variance of a component.
+    """
+    if len(errors) * freedom <= dim:
+        return math.nan
+    h = 1e-4 * max(float(np.median(errors)), 1e-12 * loss.scale)
+    weight = loss.cost_and_weight(errors**2)[1]
+    upper, lower = errors + h, np.maximum(errors - h, 0.0)
+    slope = (upper * loss.cost_and_weight(upper**2)[1] - lower * loss.cost_and_weight(lower**2)[1]) / (upper - lower)
+    total = float((slope + (freedom - 1) * weight).sum()) / freedom
+    if not total > 0.0:
+        return math.nan
+    squares = float((weight * errors) @ (weight * errors)) / freedom
+    rows = len(errors) * freedom
+    return squares * float(weight.sum()) / total**2 * rows / (rows - dim)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoViewFit:
+    """A model of two views: what E, F and H have in common."""
+
+    inliers: Flags
+    """(N,) whether each match agrees with the model; all of them for ``robust=False``."""
+    errors: Array
+    """(N,) error of each match in the units of the matches (pixels)."""
+    threshold: float
+    """Largest error of an inlier; nan where nothing was cut off."""
+    status: str
+    """``"ok"``, ``"degenerate"``, ``"no consensus"`` or ``"not converged"``."""
+    message: str
+    """The status in a sentence."""
+    result: Result | None
+    """The last solve: on all matches for ``robust=False``, on the inliers else. None where there was none."""
+    hessian: Array = field(repr=False)
+    """(d, d) Gauss-Newton matrix, summed over the inliers, at the returned model."""
+    variance: float = field(repr=False)
+    """Factor that makes a covariance of the inverse of ``hessian``."""
+    starts: int
+    """Minimal samples, or random starts, that the search looked at; 0 without a search."""
+    chance: float
+    """Natural logarithm of the expected number of chance models with as many inliers; below 0 is significant. nan for
+    ``robust=False``."""
+    seconds: float
+    points: tuple[NDArray[Any], NDArray[Any]] = field(repr=False)
+    """The matches (x1, x2) that the errors belong to; undistorted, if there was distortion."""
+
+    @property
+    def success(self) -> bool:
+        """Whether the model can be used: the status is ``"ok"``."""
+        return self.status == "ok"
+
+    @property
+    def matrix(self) -> Array:
+        """The (3, 3) matrix that relates points of the two images, in the units of the matches."""
+        raise NotImplementedError
+
+    @cached_property
+    def covariance(self) -> Array:
+        """(d, d) covariance of the tangent parameters at the model; nan where it is not known."""
+        if not (math.isfinite(self.variance) and np.isfinite(self.hessian).all()):
+            return np.full_like(self.hessian, np.nan)
+        return self.variance * inverse_spd(self.hessian)[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and strings, ready for JSON; numbers that are not finite become None."""
+        out: dict[str, Any] = {
+            "status": self.status,
+            "message": self.message,
+            "matches": len(self.errors),
+            "inliers": int(self.inliers.sum()),
+            "threshold": plain(self.threshold),
+            "starts": self.starts,
+            "seconds": self.seconds,
+            **self._model_dict(),
+            "covariance": plain(self.covariance),
+            "inlier_flags": self.inliers.tolist(),
+            "errors": plain(self.errors),
+        }
+        return out
+
+    def _model_dict(self) -> dict[str, Any]:
+        return {"matrix": plain(self.matrix)}
+
+    def plot(self, image1: Any = None, image2: Any = None, **options: Any) -> Any:
+        """Picture of the two images with inliers, outliers and epipolar lines; returns a Matplotlib figure."""
+        from .epipolar_plot import plot_matches
+
+        return plot_matches(self, image1, image2, **options)
+
+    def __str__(self) -> str:
+        n, k = len(self.errors), int(self.inliers.sum())
+        lines = [f"{type(self).__name__}: {self.status}", self.message]
+        cut = "" if math.isnan(self.threshold) else f" within {self.threshold:.4g}"
+        lines.append(f"inliers    {k} of {n}{cut}")
+        lines += self._lines()
+        searched = f", {self.starts} starts" if self.starts else ""
+        lines.append(f"time       {1e3 * self.seconds:.1f} ms{searched}")
+        return "\n".join(lines)
+
+    def _lines(self) -> list[str]:
+        rows = [" ".join(f"{v: .6e}" for v in row) for row in self.matrix]
+        return [f"matrix     {rows[0]}", *(f"           {row}" for row in rows[1:])]
+
+
+def plain(value: Any) -> Any:
+    """Lists and floats for JSON, None for what is not finite."""
+    if isinstance(value, np.ndarray):
+        return [plain(v) for v in value.tolist()]
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativePose(TwoViewFit):
+    """Relative pose of two calibrated cameras, ``x2 ~ R x1 + t``: returned by `problm.essential_matrix`.
+
+    The covariance (5, 5) is that of the rotation vector w (radians, in the frame of camera 2: the rotation is
+    ``exp([w]) R``) and of the two coordinates of t along ``problm.manifolds.tangent_basis(t)``.
+    """
+
+    R: Array
+    """(3, 3) rotation; nan where there is no consensus."""
+    t: Array
+    """(3,) unit vector; nan where it is not determined."""
+    E: Array
+    """(3, 3) essential matrix [t] R."""
+    K1: Array = field(repr=False)
+    K2: Array = field(repr=False)
+
+    @property
+    def matrix(self) -> Array:
+        """The fundamental matrix ``K2^-T E K1^-1``: relates the matches as they were given, x2' F x1 = 0."""
+        F: Array = np.linalg.inv(self.K2).T @ self.E @ np.linalg.inv(self.K1)
+        norm = np.linalg.norm(F)
+        return F / norm if norm > 0 else F
+
+    F = matrix
+
+    @property
+    def rotation_covariance(self) -> Array:
+        """(3, 3) covariance of the rotation vector, rad^2."""
+        return self.covariance[:3, :3]
+
+    @property
+    def translation_covariance(self) -> Array:
+        """(3, 3) covariance of the unit vector t, of rank 2."""
+        from ..manifolds import tangent_basis
+
+        if not np.isfinite(self.t).all():
+            return np.full((3, 3), np.nan)
+        B = tangent_basis(self.t)
+        C: Array = B @ self.covariance[3:, 3:] @ B.T
+        return C
+
+    def rotation_error(self, R: ArrayLike) -> float:
+        """Angle to another rotation, degrees."""
+        cosine = (np.trace(np.asarray(R, dtype=np.float64).T @ self.R) - 1.0) / 2.0
+        sine = float(np.linalg.norm(np.asarray(R, dtype=np.float64) - self.R)) / math.sqrt(8.0)
+        # By the sine of half the angle where it is small: the cosine has lost half of the digits there.
+        return (
+            math.degrees(2.0 * math.asin(min(sine, 1.0)))
+            if cosine > 0.5
+            else math.degrees(math.acos(max(cosine, -1.0)))
+        )
+
+    def translation_error(self, t: ArrayLike) -> float:
+        """Angle to another direction of translation, degrees, with its sign: 180 is the opposite direction."""
+        other = np.asarray(t, dtype=np.float64)
+        other = other / np.linalg.norm(other)
+        return math.degrees(
+            2.0 * math.atan2(float(np.linalg.norm(self.t - other)), float(np.linalg.norm(self.t + other)))
+        )
+
+    def _model_dict(self) -> dict[str, Any]:
+        return {"R": plain(self.R), "t": plain(self.t), "E": plain(self.E), "F": plain(self.F)}
+
+    def _lines(self) -> list[str]:
+        from ..manifolds import rotation_log
+
+        if not np.isfinite(self.R).all():
+            return []
+        errors = np.degrees(np.sqrt(np.maximum(np.diag(self.covariance), 0.0)))
+        w = np.degrees(rotation_log(self.R))
+        lines = [f"rotation   {w[0]: .5f} {w[1]: .5f} {w[2]: .5f} degrees about x, y, z"]
+        if np.isfinite(self.t).all():
+            lines.append(f"direction  {self.t[0]: .6f} {self.t[1]: .6f} {self.t[2]: .6f}")
+        if np.isfinite(errors).all():
+            turn, shift = np.linalg.norm(errors[:3]), np.linalg.norm(errors[3:])
+            lines.append(f"std. error {turn:.4f} degrees of rotation, {shift:.4f} of direction")
+        return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fundamental(TwoViewFit):
+    """Fundamental matrix, ``x2' F x1 = 0``: returned by `problm.fundamental_matrix`.
+
+    The covariance (7, 7) is that of the tangent parameters of `problm.manifolds.FUNDAMENTAL` in coordinates of
+    unit size.
+    """
+
+    F: Array
+    """(3, 3), rank 2, unit Frobenius norm; nan where it is not determined."""
+    F_covariance: Array = field(repr=False)
+    """(9, 9) covariance of the entries of F, row by row; of rank 7."""
+
+    @property
+    def matrix(self) -> Array:
+        return self.F
+
+    def _model_dict(self) -> dict[str, Any]:
+        return {"F": plain(self.F)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Homography(TwoViewFit):
+    """Homography, ``x2 ~ H x1``: returned by `problm.homography`.
+
+    The covariance (8, 8) is that of the tangent parameters of the unit sphere of 9 dimensions, in coordinates
+    of unit size.
+    """
+
+    H: Array
+    """(3, 3), last entry 1 (unit norm where that is 0); nan where there is no consensus."""
+    H_covariance: Array = field(repr=False)
+    """(9, 9) covariance of the entries of H, row by row; of rank 8."""
+
+    @property
+    def matrix(self) -> Array:
+        return self.H
+
+    def _model_dict(self) -> dict[str, Any]:
+        return {"H": plain(self.H)}
+
+    def transfer(self, x: ArrayLike) -> Array:
+        """Points (n, 2) of image 1 in image 2."""
+        points = np.asarray(x, dtype=np.float64)
+        y = points @ self.H[:, :2].T + self.H[:, 2]
+        return y[:, :2] / y[:, 2:]
