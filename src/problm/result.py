@@ -131,6 +131,8 @@ class Result:
     residuals_per_block: int = 1
     covariance_root: Array | None = field(default=None, repr=False)
     """B with ``B B^T = (J^T J)^-1``, where the normal equations had lost too many digits."""
+    fixed: NDArray[np.bool_] | None = field(default=None, repr=False)
+    """(d,) true where a parameter was held at its start; None where none was."""
     names: tuple[str, ...] = ()
     problem: Any = field(default=None, repr=False)
 
@@ -150,7 +152,8 @@ class Result:
 
     @property
     def degrees_of_freedom(self) -> int:
-        return max(self.n * self.residuals_per_block - len(self.grad), 1)
+        free = len(self.grad) - (0 if self.fixed is None else int(self.fixed.sum()))
+        return max(self.n * self.residuals_per_block - free, 1)
 
     @property
     def covariance(self) -> Array:
@@ -159,12 +162,17 @@ class Result:
 
     @property
     def unscaled_covariance(self) -> Array:
-        """(d, d) ``(J^T J)^-1``: the covariance when residuals have unit variance."""
+        """(d, d) ``(J^T J)^-1``: the covariance when residuals have unit variance; zero for fixed parameters."""
         if self.covariance_root is not None:
             return self.covariance_root @ self.covariance_root.T
         from .normal import inverse_spd
 
-        return inverse_spd(self.hessian)[0]
+        if self.fixed is None:
+            return inverse_spd(self.hessian)[0]
+        free = np.ix_(~self.fixed, ~self.fixed)
+        covariance = np.zeros_like(self.hessian)
+        covariance[free] = inverse_spd(self.hessian[free])[0]
+        return covariance
 
     @property
     def standard_errors(self) -> Array:

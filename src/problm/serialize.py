@@ -81,6 +81,7 @@ def to_dict(result: Result) -> dict[str, Any]:
         "hessian": plain(result.hessian),
         "covariance_root": plain(result.covariance_root),
         "active_mask": plain(result.active_mask),
+        "fixed": plain(result.fixed),
         "history": plain(result.history.as_dict()),
     }
 
@@ -133,6 +134,7 @@ def _result(data: Mapping[str, Any]) -> Result:
         history=history,
         active_mask=_array(data["active_mask"], 1, "active_mask").astype(np.int64),
         covariance_root=None if root is None else _array(root, 2, "covariance_root"),
+        fixed=None if data["fixed"] is None else _array([int(v) for v in data["fixed"]], 1, "fixed").astype(bool),
         names=names,
         **numbers,
         **counts,

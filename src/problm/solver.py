@@ -309,6 +309,7 @@ class _Run:
             jacobian_passes=batch.jacobian_rows / n,
             seconds=time.perf_counter() - self.began,
             active_mask=_active(self.space, x),
+            fixed=self.space.fixed,
             residuals_per_block=int(getattr(self.problem, "components", 1)),
             problem=self.problem,
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, demo, doctor
+from . import bench, demo, doctor, fit
 from .exits import guarded
 
 app = typer.Typer(
@@ -33,5 +33,5 @@ def _options(
     pass
 
 
-for _module in (demo, bench, doctor):
+for _module in (demo, fit, bench, doctor):
     app.command(_module.__name__.rpartition(".")[2])(guarded(_module.command))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json as _json
+import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,8 +45,17 @@ class Voice:
         if self.json:
             print(_json.dumps(plain(content), indent=2, allow_nan=False))
 
-    def progress(self) -> ProgressLine | None:
-        return ProgressLine() if sys.stderr.isatty() and not self.quiet else None
+    @contextmanager
+    def progress(self) -> Iterator[ProgressLine | None]:
+        """A line of progress while the block runs, wiped when it ends; None where there is no terminal."""
+        if self.quiet or not sys.stderr.isatty():
+            yield None
+            return
+        line = ProgressLine()
+        try:
+            yield line
+        finally:
+            line.close()
 
 
 class Folder:
@@ -59,6 +71,18 @@ class Folder:
         target = self.path / Path(name).name
         write_atomically(target, content)
         return target
+
+
+def interval(option: str, name: str, text: str) -> tuple[float, float]:
+    """``low:high`` as two numbers; either side may be empty."""
+    low, sign, high = (part.strip() for part in text.partition(":"))
+    try:
+        pair = (float(low) if low else -math.inf, float(high) if high else math.inf)
+    except ValueError:
+        sign = ""
+    if not sign:
+        raise Bad(f"{option}: {name}={text!r} is not of the form low:high, for example 0:10 or 0:")
+    return pair
 
 
 def outcome(status: Status) -> int:

@@ -31,10 +31,8 @@ def command(
     parts = []
     runs: list[Callable[[Any], Part]] = [lambda progress: demo_curve.run(points, seed, progress)]
     for run in runs:
-        progress = voice.progress()
-        part = run(progress)
-        if progress is not None:
-            progress.close()
+        with voice.progress() as progress:
+            part = run(progress)
         voice.say(text_table(part))
         parts.append(part)
     seconds = time.perf_counter() - began

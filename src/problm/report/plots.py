@@ -47,7 +47,9 @@ def plot_result(result: Result) -> Any:
     return figure
 
 
-def plot_curve(x: Array, y: Array, model: Callable[[Array], Array], ax: Any = None) -> Any:
+def plot_curve(
+    x: Array, y: Array, model: Callable[[Array], Array], ax: Any = None, labels: tuple[str, str] = ("x", "y")
+) -> Any:
     """Data and fitted curve: points while they can be told apart, their density beyond; returns the figure.
 
     Parameters
@@ -55,28 +57,58 @@ def plot_curve(x: Array, y: Array, model: Callable[[Array], Array], ax: Any = No
     x, y : (N,) the data.
     model : ``x -> y`` of the fit.
     ax : Matplotlib axes to draw into; a new figure if not given.
+    labels : of the axes.
     """
     if ax is None:
         figure, ax = new_figure(figsize=(8, 4.5))
     else:
         figure = ax.figure
     x, y = np.asarray(x, dtype=np.float64).ravel(), np.asarray(y, dtype=np.float64).ravel()
-    if len(x) <= _MOST_POINTS:
-        ax.plot(x, y, ".", ms=3, color="C0", alpha=0.6, label="data")
-    else:
-        step = -(-len(x) // _MOST_COUNTED)
-        some_x, some_y = x[::step], y[::step]
-        low, high = np.nanquantile(some_y, [0.0005, 0.9995])
-        margin = 0.1 * (high - low)
-        counts, xe, ye = np.histogram2d(
-            some_x, some_y, bins=(200, 120), range=[[x.min(), x.max()], [low - margin, high + margin]]
-        )
-        ax.pcolormesh(xe, ye, np.log1p(counts.T), cmap="Blues", rasterized=True)
+    _cloud(ax, x, y)
     grid = np.linspace(x.min(), x.max(), 800)
     ax.plot(grid, model(grid), "C3", lw=1.8, label="fit")
-    ax.set(xlabel="x", ylabel="y")
+    ax.set(xlabel=_text(labels[0]), ylabel=_text(labels[1]))
     ax.legend(loc="best", title=f"{len(x):,} points")
     return figure
+
+
+def plot_prediction(y: Array, predicted: Array, ax: Any = None, label: str = "y") -> Any:
+    """Observed against predicted values, for models of several variables; returns the figure."""
+    if ax is None:
+        figure, ax = new_figure(figsize=(6, 5.5))
+    else:
+        figure = ax.figure
+    y, predicted = np.asarray(y, dtype=np.float64).ravel(), np.asarray(predicted, dtype=np.float64).ravel()
+    _cloud(ax, predicted, y)
+    ends = np.quantile(predicted, [0.0, 1.0])
+    ax.plot(ends, ends, "C3", lw=1.5, label="perfect fit")
+    ax.set(xlabel=f"{_text(label)}, predicted", ylabel=f"{_text(label)}, observed")
+    ax.legend(loc="best")
+    return figure
+
+
+def _text(label: str) -> str:
+    """A label that Matplotlib does not take for mathematics."""
+    return label.replace("$", r"\$")
+
+
+def _cloud(ax: Any, x: Array, y: Array) -> None:
+    """Points while they can be told apart, their density on a logarithmic scale beyond."""
+    if len(x) <= _MOST_POINTS:
+        ax.plot(x, y, ".", ms=3, color="C0", alpha=0.6, label="data")
+        return
+    step = -(-len(x) // _MOST_COUNTED)
+    some_x, some_y = x[::step], y[::step]
+    low, high = np.quantile(some_y, [0.0005, 0.9995])
+    margin = 0.1 * (high - low) or 1.0
+    left, right = float(x.min()), float(x.max())
+    counts, xe, ye = np.histogram2d(
+        some_x,
+        some_y,
+        bins=(200, 120),
+        range=[[left, right if right > left else left + 1.0], [low - margin, high + margin]],
+    )
+    ax.pcolormesh(xe, ye, np.log1p(counts.T), cmap="Blues", rasterized=True)
 
 
 def residual_histogram(ax: Any, result: Result, most: int = 200_000) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +13,18 @@ if TYPE_CHECKING:
 _MOST_PARAMETERS = 30
 
 
-def report(result: Result) -> str:
-    """Outcome, fit statistics, parameters with standard errors, strong correlations, and the work done."""
+def report(result: Result, *, absolute: bool = False, goodness: Mapping[str, float] | None = None) -> str:
+    """Outcome, fit statistics, parameters with standard errors, strong correlations, and the work done.
+
+    Parameters
+    ----------
+    result
+    absolute
+        Residuals have unit variance (standard deviations were given in the response's units), so that errors are not
+        scaled by the reduced chi square.
+    goodness
+        Further figures by name.
+    """
     lines = [
         f"ProBLM: {result.message}",
         f"  residual blocks   {result.n:,}"
@@ -21,18 +32,19 @@ def report(result: Result) -> str:
         f"  parameters        {len(result.grad)}",
         f"  cost              {result.cost:.10g}" + ("" if result.certified else " (estimated from the batch)"),
         f"  reduced chi2      {2 * result.cost / result.degrees_of_freedom:.6g}",
+        *(f"  {name.replace('_', ' '):<17} {value:.6g}" for name, value in (goodness or {}).items()),
         f"  gradient          {result.optimality:.3g} (cosine {result.cosine:.2g}"
         + (", over all residuals)" if result.certified else ", over the batch)"),
         f"  iterations        {result.nit}, {result.seconds:.3g} s",
         f"  work              {result.residual_passes:.3g} residual and {result.jacobian_passes:.3g} Jacobian passes",
     ]
     if isinstance(result.x, np.ndarray) and result.x.shape == (len(result.grad),):
-        lines += ["", *_parameters(result)]
+        lines += ["", *_parameters(result, absolute)]
     return "\n".join(lines)
 
 
-def _parameters(result: Result) -> list[str]:
-    covariance = result.covariance
+def _parameters(result: Result, absolute: bool) -> list[str]:
+    covariance = result.unscaled_covariance if absolute else result.covariance
     error = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
     d = len(error)
     names = result.names or tuple(f"x{i}" for i in range(d))
@@ -41,6 +53,9 @@ def _parameters(result: Result) -> list[str]:
     for i in range(min(d, _MOST_PARAMETERS)):
         share = f" ({100 * error[i] / abs(result.x[i]):.2g} %)" if result.x[i] and np.isfinite(error[i]) else ""
         held = {-1: "  at its lower bound", 1: "  at its upper bound"}.get(int(result.active_mask[i]), "")
+        if result.fixed is not None and result.fixed[i]:
+            lines.append(f"  {names[i]:<{width}}  {result.x[i]: .10g} (fixed)")
+            continue
         lines.append(f"  {names[i]:<{width}}  {result.x[i]: .10g} +/- {error[i]:.3g}{share}{held}")
     if d > _MOST_PARAMETERS:
         lines.append(f"  ... and {d - _MOST_PARAMETERS} more")

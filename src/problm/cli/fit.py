@@ -1,0 +1,160 @@
+"""``problm fit``: a formula fitted to the columns of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from ..report.text import report
+from .common import Debug, Folder, Json, LossName, MaxTime, Output, Quiet, Seed, Threads, Voice, interval, outcome
+from .exits import Bad, complain, leave
+from .fit_data import Rows, load, split_model
+
+if TYPE_CHECKING:
+    from ..fitmodel import Model
+    from ..result import Result
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="CSV, Parquet or NPY file; a folder, glob or URL of Parquet files.")],
+    model: Annotated[str, typer.Option("--model", "-m", help='For example "y ~ a*exp(-b*x) + c".')],
+    sigma: Annotated[str | None, typer.Option("--sigma", help="Column of standard deviations of the response.")] = None,
+    absolute_sigma: Annotated[
+        bool, typer.Option("--absolute-sigma", help="Sigma is in the response's units, not only relative.")
+    ] = False,
+    variables: Annotated[
+        str | None, typer.Option("--variables", help="Names that are data; by default those that are columns.")
+    ] = None,
+    start: Annotated[str | None, typer.Option("--start", help="a=1,b=.2; the others are guessed.")] = None,
+    bounds: Annotated[str | None, typer.Option("--bounds", help="a=0:10,b=0: (either side may be open).")] = None,
+    fix: Annotated[str | None, typer.Option("--fix", help="a=1,c=0: parameters that are not fitted.")] = None,
+    loss: LossName = "linear",
+    f_scale: Annotated[float, typer.Option("--f-scale", help="Residuals below it count as inliers.")] = 1.0,
+    accuracy: Annotated[
+        float | None, typer.Option("--accuracy", help="Stop when the cost is this close to its minimum, relatively.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option("--method", help="problm (growing batches) or lm (all rows always).")
+    ] = "problm",
+    nan: Annotated[str, typer.Option("--nan", help="raise or omit: what to do with rows that have a NaN.")] = "raise",
+    max_time: MaxTime = None,
+    max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Most iterations.")] = 1000,
+    max_memory: Annotated[
+        str | None, typer.Option("--max-memory", help="2GB, for example; half of what is free.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="Address of a Dask scheduler, or 'local': Parquet only.")
+    ] = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    output: Output = Path("fit"),
+    no_output: Annotated[bool, typer.Option("--no-output", help="Write no files.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Fit a formula to the columns of a file.
+
+    Prints parameters with standard errors, correlations and goodness of fit; writes result.json, report.html and
+    fit.png to the output folder.
+    """
+    voice = Voice(json, quiet)
+    folder = None if no_output else Folder(output or Path("fit"))
+    compiled, columns = split_model(model, file, variables)
+    rows = load(file, columns, sigma, nan, max_memory, cluster)
+    theta, limits, fixed = starts(compiled, rows, start, bounds, fix)
+    options: dict[str, Any] = {
+        "loss": loss, "f_scale": f_scale, "method": method, "accuracy": accuracy, "max_iter": max_iter,
+        "threads": threads, "rng": seed, "bounds": limits, "fixed": fixed or None,
+    }  # fmt: skip
+    if max_time is not None:
+        options["max_time"] = max_time
+    with voice.progress() as progress:
+        result = rows.fit(compiled, theta, {**options, "callback": progress})
+    absolute = absolute_sigma and sigma is not None
+    goodness = rows.goodness(compiled, result)
+    voice.say(f"{compiled.response} ~ {compiled.expression}    ({file})")
+    voice.say(report(result, absolute=absolute, goodness=goodness))
+    files = [] if folder is None else write(folder, file, compiled, result, rows, absolute, goodness)
+    for path in files:
+        voice.say(f"wrote {path}")
+    voice.finish({**result.to_dict(), "model": model, "file": file, **goodness, "files": [str(f) for f in files]})
+    leave(outcome(result.status))
+
+
+def starts(
+    model: Model, rows: Rows, start: str | None, bounds: str | None, fix: str | None
+) -> tuple[Any, Any, list[int]]:
+    """The start, (lower, upper) and the indices of fixed parameters, from text such as ``a=1,b=2``."""
+    given = numbers("--start", start, model)
+    held = numbers("--fix", fix, model)
+    lower, upper = np.full(len(model.parameters), -np.inf), np.full(len(model.parameters), np.inf)
+    for name, text in pairs("--bounds", bounds, model).items():
+        i = model.parameters.index(name)
+        lower[i], upper[i] = interval("--bounds", name, text)
+    known = {**given, **held}
+    if len(known) == len(model.parameters):
+        theta = np.array([known[n] for n in model.parameters])
+    else:
+        theta = rows.guess(model)
+        for i, name in enumerate(model.parameters):
+            # A guess may lie outside of bounds, but what the user says is taken as it is.
+            theta[i] = known[name] if name in known else min(max(theta[i], lower[i]), upper[i])
+    return theta, (lower, upper), [model.parameters.index(n) for n in held]
+
+
+def pairs(option: str, text: str | None, model: Model) -> dict[str, str]:
+    """``a=1,b=2`` as a dict, its names checked."""
+    found: dict[str, str] = {}
+    for part in (text or "").split(","):
+        if not part.strip():
+            continue
+        name, sign, value = (s.strip() for s in part.partition("="))
+        if not sign or not value:
+            raise Bad(f"{option}: {part.strip()!r} is not of the form name=value")
+        if name not in model.parameters:
+            raise Bad(f"{option}: the model has no parameter {name!r}; it has {', '.join(model.parameters)}")
+        if name in found:
+            raise Bad(f"{option}: {name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def numbers(option: str, text: str | None, model: Model) -> dict[str, float]:
+    found = {}
+    for name, value in pairs(option, text, model).items():
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise Bad(f"{option}: {name}={value!r} is not a number") from None
+    return found
+
+
+def write(
+    folder: Folder, file: str, model: Model, result: Result, rows: Rows, absolute: bool, goodness: dict[str, float]
+) -> list[Path]:
+    """result.json, and the pictures where Matplotlib is there."""
+    import json
+
+    from ..report import page
+    from ..serialize import to_dict
+
+    saved = {**to_dict(result), "model": f"{model.response} ~ {model.expression}", **goodness}
+    files = [folder.write("result.json", json.dumps(saved, indent=1, allow_nan=False) + "\n")]
+    parts = [page.paragraph(f"{model.response} ~ {model.expression}"), page.paragraph(file, note=True)]
+    parts.append(page.listing(report(result, absolute=absolute, goodness=goodness)))
+    try:
+        from ..report.plots import plot_result
+
+        pictures = [(rows.picture(model, result), "Data and fit")]
+        pictures.append((plot_result(result), "Cost and batch size over time, residuals, correlations"))
+    except ImportError as error:
+        complain(f"no pictures: {error}")
+    else:
+        files.append(folder.write("fit.png", page.figure_png(pictures[0][0])))
+        parts += [page.picture(page.figure_png(figure), caption) for figure, caption in pictures]
+    files.append(folder.write("report.html", page.page("ProBLM fit", parts)))
+    return files

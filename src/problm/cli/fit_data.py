@@ -1,0 +1,157 @@
+"""The data of ``problm fit``: columns in memory where they fit, read as they are needed where they do not."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import inputs, tables
+from ..curves import CurveRows
+from ..scipy_api import least_squares
+from .exits import Bad
+
+if TYPE_CHECKING:
+    from ..fitmodel import Model
+    from ..result import Result
+
+Array = NDArray[Any]
+FEW = 50_000
+"""Rows that a start is guessed from, and that a picture of a file too large for memory shows."""
+
+
+class Rows(Protocol):
+    """Columns x..., y[, sigma] of a fit."""
+
+    def fit(self, model: Model, theta: Any, options: dict[str, Any]) -> Result: ...
+    def guess(self, model: Model) -> Any: ...
+    def goodness(self, model: Model, result: Result) -> dict[str, float]: ...
+    def picture(self, model: Model, result: Result) -> Any: ...
+
+
+def split_model(text: str, file: str, variables: str | None) -> tuple[Model, list[str]]:
+    """The compiled formula, and the columns that it needs: variables, then response."""
+    from ..formulas import formula
+
+    if "~" not in text:
+        raise Bad('--model: name the response on the left, for example "y ~ a*exp(-b*x) + c"')
+    present = names_of(file)
+    right = text.partition("~")[2]
+    # A name before a parenthesis is a function, whatever the file's columns are called.
+    words = dict.fromkeys(re.findall(r"[^\W\d]\w*(?!\w*\s*\()", right))
+    if variables is not None:
+        chosen = [v.strip() for v in variables.split(",") if v.strip()]
+    else:
+        chosen = [w for w in words if w in present and w not in ("pi", "e")]
+    if not chosen:
+        raise Bad(f"--model: none of {', '.join(words)} is a column of {file}; it has {', '.join(present[:20])}")
+    try:
+        model = formula(text, variables=chosen)
+    except ValueError as error:
+        if "no parameters" in str(error) and variables is None:
+            raise Bad(
+                f"--model: all its names are columns of {file}, so nothing is left to fit; say which are data with "
+                "--variables"
+            ) from None
+        raise
+    if model.response not in present:
+        raise Bad(f"--model: the response {model.response!r} is not a column of {file}: {', '.join(present[:20])}")
+    return model, [*chosen, str(model.response)]
+
+
+def _in_place(file: str) -> bool:
+    """Whether the file is one that the library reads by itself, in parts."""
+    return "://" in file or any(mark in file for mark in "*?[") or os.path.isdir(file)
+
+
+def names_of(file: str) -> list[str]:
+    """Names of the columns."""
+    if _in_place(file):
+        from ..sources import open_source
+
+        return [c.name for c in open_source(file).columns]
+    return list(tables.column_names(file))
+
+
+def load(
+    file: str, columns: list[str], sigma: str | None, nan: str, max_memory: str | None, cluster: str | None
+) -> Rows:
+    """The columns of a file (variables, response) by the way that suits its size."""
+    if nan not in ("raise", "omit"):
+        raise Bad(f"--nan must be raise or omit, got {nan!r}")
+    from ..memory import as_bytes
+
+    names = [*columns, *([sigma] if sigma else [])]
+    limit = as_bytes(max_memory)
+    if cluster is not None or _in_place(file) or _too_large(file, len(names), limit):
+        if nan == "omit":
+            raise Bad("--nan omit needs the data in memory: remove rows with NaN from the files first")
+        from .fit_stored import Stored
+
+        return Stored(file, names, sigma is not None, max_memory, cluster)
+    found = tables.read_columns(file, names, max_bytes=limit)
+    arrays = [found[name] for name in names]
+    if nan == "omit":
+        arrays = list(inputs.omit_nan(arrays))
+    else:
+        inputs.finite([(f"column {n!r}", c) for n, c in zip(names, arrays, strict=True)])
+    if sigma is not None and not (arrays[-1] > 0).all():
+        row = int(np.argmin(arrays[-1]))
+        raise Bad(f"--sigma: standard deviations must be positive, but row {row} has {arrays[-1][row]}")
+    return InMemory(arrays, sigma is not None)
+
+
+def _too_large(file: str, columns: int, limit: int) -> bool:
+    if Path(file).suffix.lower() not in (".parquet", ".pq"):
+        return False
+    from ..sources import open_source
+
+    return 8 * columns * open_source(file).n > limit
+
+
+@dataclass
+class InMemory:
+    """Arrays x..., y[, sigma]; those of an NPY file are mapped, not read."""
+
+    columns: list[Array]
+    weighted: bool
+
+    def fit(self, model: Model, theta: Any, options: dict[str, Any]) -> Result:
+        result = least_squares(CurveRows(model, self.weighted), theta, data=tuple(self.columns), **options)
+        result.names = model.parameters
+        return result
+
+    def guess(self, model: Model) -> Any:
+        few, k = self._some(FEW), len(model.variables)
+        return np.array(model.guess(few[0] if k == 1 else tuple(few[:k]), few[k]), dtype=np.float64)
+
+    def goodness(self, model: Model, result: Result) -> dict[str, float]:
+        """Root mean square of the plain residuals, and the share of the response's variance that the fit explains."""
+        y = self.columns[len(model.variables)]
+        residual = np.asarray(result.fun).ravel()
+        if self.weighted:
+            residual = residual * self.columns[-1]
+        left, spread = float(residual @ residual), float(np.var(y)) * len(y)
+        return {
+            "rms_residual": float(np.sqrt(left / len(y))),
+            "r_squared": 1.0 - left / spread if spread > 0 else float("nan"),
+        }
+
+    def picture(self, model: Model, result: Result) -> Any:
+        from ..report.plots import plot_curve, plot_prediction
+
+        k = len(model.variables)
+        if k > 1:
+            few = self._some(1_000_000)
+            return plot_prediction(few[k], model(tuple(few[:k]), *result.x), label=str(model.response))
+        labels = (model.variables[0], str(model.response))
+        return plot_curve(self.columns[0], self.columns[1], lambda t: model(t, *result.x), labels=labels)
+
+    def _some(self, most: int) -> list[Array]:
+        step = -(-len(self.columns[0]) // most)
+        return [np.ascontiguousarray(c[::step], dtype=np.float64) for c in self.columns]
