@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from .. import __version__
-from . import bench, demo, doctor, fit
+from . import bench, bundle, demo, doctor, fit, two_view
 from .exits import guarded
 
 app = typer.Typer(
@@ -33,5 +34,15 @@ def _options(
     pass
 
 
-for _module in (demo, fit, bench, doctor):
-    app.command(_module.__name__.rpartition(".")[2])(guarded(_module.command))
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo.command,
+    "fit": fit.command,
+    "essential": two_view.essential,
+    "homography": two_view.homography,
+    "fundamental": two_view.fundamental,
+    "bundle": bundle.command,
+    "bench": bench.command,
+    "doctor": doctor.command,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(guarded(_command))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as _json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,10 @@ from ..files import write_atomically
 from ..report.progress import ProgressLine
 from ..result import Status
 from ..serialize import plain
-from .exits import DONE, INTERRUPTED, NOT_CONVERGED, Bad
+from .exits import DONE, INTERRUPTED, NOT_CONVERGED, Bad, complain
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the files that are written.")]
+NoOutput = Annotated[bool, typer.Option("--no-output", help="Write no files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of everything random: the same seed gives the same bits.")]
@@ -43,7 +44,7 @@ class Voice:
     def finish(self, content: dict[str, Any]) -> None:
         """The JSON object, when it was asked for."""
         if self.json:
-            print(_json.dumps(plain(content), indent=2, allow_nan=False))
+            print(dumps(content), end="")
 
     @contextmanager
     def progress(self) -> Iterator[ProgressLine | None]:
@@ -56,6 +57,20 @@ class Voice:
             yield line
         finally:
             line.close()
+
+
+def dumps(content: Any) -> str:
+    """JSON text of anything made of numbers, text, arrays and containers."""
+    return _json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
+
+
+def optional(make: Callable[[], Any]) -> Any:
+    """A figure, or None with a word on stderr where Matplotlib is missing: a fit is worth having without it."""
+    try:
+        return make()
+    except ImportError as error:
+        complain(f"no picture: {error}")
+        return None
 
 
 class Folder:

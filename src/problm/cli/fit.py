@@ -9,8 +9,24 @@ import numpy as np
 import typer
 
 from ..report.text import report
-from .common import Debug, Folder, Json, LossName, MaxTime, Output, Quiet, Seed, Threads, Voice, interval, outcome
-from .exits import Bad, complain, leave
+from .common import (
+    Debug,
+    Folder,
+    Json,
+    LossName,
+    MaxTime,
+    NoOutput,
+    Output,
+    Quiet,
+    Seed,
+    Threads,
+    Voice,
+    dumps,
+    interval,
+    optional,
+    outcome,
+)
+from .exits import Bad, leave
 from .fit_data import Rows, load, split_model
 
 if TYPE_CHECKING:
@@ -51,7 +67,7 @@ def command(
     threads: Threads = None,
     seed: Seed = 0,
     output: Output = Path("fit"),
-    no_output: Annotated[bool, typer.Option("--no-output", help="Write no files.")] = False,
+    no_output: NoOutput = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -136,25 +152,19 @@ def numbers(option: str, text: str | None, model: Model) -> dict[str, float]:
 def write(
     folder: Folder, file: str, model: Model, result: Result, rows: Rows, absolute: bool, goodness: dict[str, float]
 ) -> list[Path]:
-    """result.json, and the pictures where Matplotlib is there."""
-    import json
-
+    """result.json, report.html, and the pictures where Matplotlib is there."""
     from ..report import page
     from ..serialize import to_dict
 
     saved = {**to_dict(result), "model": f"{model.response} ~ {model.expression}", **goodness}
-    files = [folder.write("result.json", json.dumps(saved, indent=1, allow_nan=False) + "\n")]
+    files = [folder.write("result.json", dumps(saved))]
     parts = [page.paragraph(f"{model.response} ~ {model.expression}"), page.paragraph(file, note=True)]
     parts.append(page.listing(report(result, absolute=absolute, goodness=goodness)))
-    try:
-        from ..report.plots import plot_result
-
-        pictures = [(rows.picture(model, result), "Data and fit")]
-        pictures.append((plot_result(result), "Cost and batch size over time, residuals, correlations"))
-    except ImportError as error:
-        complain(f"no pictures: {error}")
-    else:
-        files.append(folder.write("fit.png", page.figure_png(pictures[0][0])))
-        parts += [page.picture(page.figure_png(figure), caption) for figure, caption in pictures]
+    figures = optional(lambda: (rows.picture(model, result), result.plot()))
+    if figures is not None:
+        curve, solve = (page.figure_png(figure) for figure in figures)
+        files.append(folder.write("fit.png", curve))
+        parts.append(page.picture(curve, "Data and fit"))
+        parts.append(page.picture(solve, "Cost and batch size over time, residuals, correlations"))
     files.append(folder.write("report.html", page.page("ProBLM fit", parts)))
     return files

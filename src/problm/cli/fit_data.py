@@ -49,6 +49,7 @@ def split_model(text: str, file: str, variables: str | None) -> tuple[Model, lis
     else:
         chosen = [w for w in words if w in present and w not in ("pi", "e")]
     if not chosen:
+        formula(text, variables=tuple(words)[:1])  # a formula that cannot be read says so first
         raise Bad(f"--model: none of {', '.join(words)} is a column of {file}; it has {', '.join(present[:20])}")
     try:
         model = formula(text, variables=chosen)

@@ -1,0 +1,84 @@
+"""``problm bundle``: bundle adjustment of a BAL file or a COLMAP text model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..report import page
+from .common import (
+    Debug,
+    Folder,
+    Json,
+    LossName,
+    MaxTime,
+    NoOutput,
+    Output,
+    Quiet,
+    Seed,
+    Threads,
+    Voice,
+    dumps,
+    optional,
+    outcome,
+)
+from .exits import Bad, leave
+
+
+def command(
+    source: Annotated[Path, typer.Argument(help="BAL text file, or folder of a COLMAP text model.")],
+    intrinsics: Annotated[
+        str, typer.Option("--intrinsics", help="free, fixed, or of focal,distortion,principal_point.")
+    ] = "free",
+    loss: LossName = "linear",
+    f_scale: Annotated[float, typer.Option("--f-scale", help="Scale of the loss, pixels.")] = 1.0,
+    max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Most iterations.")] = 1000,
+    max_time: MaxTime = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    output: Output = Path("bundle"),
+    no_output: NoOutput = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Adjust cameras and points of a reconstruction.
+
+    Writes the adjusted model as COLMAP text (model/), result.json and report.html.
+    """
+    from ..vision.bundle import bundle_adjustment
+    from ..vision.reconstruction import read_bal, read_colmap, write_colmap
+
+    voice = Voice(json, quiet)
+    folder = None if no_output else Folder(output or Path("bundle"))
+    if not source.exists():
+        raise Bad(f"there is no file or folder {source}")
+    model = read_colmap(source) if source.is_dir() else read_bal(source)
+    groups: Any = intrinsics.split(",") if "," in intrinsics else intrinsics
+    options: dict[str, Any] = {"max_iter": max_iter, "rng": seed, "threads": threads, "loss": loss, "f_scale": f_scale}
+    if max_time is not None:
+        options["max_time"] = max_time
+    with voice.progress() as progress:
+        fit = bundle_adjustment(model, intrinsics=groups, **options, callback=progress)
+    voice.say(str(fit))
+    content = {
+        "success": fit.result.success, "status": fit.result.status.name, "message": fit.result.message,
+        "images": len(model.rotations), "points": len(model.points), "observations": len(model.xy),
+        "start_cost": fit.start_cost, "cost": fit.cost, "rmse": fit.rmse, "behind": int(fit.behind.sum()),
+        "iterations": fit.result.nit, "seconds": fit.result.seconds, "history": fit.result.history.as_dict(),
+    }  # fmt: skip
+    files = []
+    if folder is not None:
+        write_colmap(fit.model, folder.path / "model")
+        files = [folder.path / "model", folder.write("result.json", dumps(content))]
+        parts = [page.paragraph(str(source), note=True), page.listing(str(fit))]
+        figure = optional(fit.result.plot)
+        if figure is not None:
+            parts.append(page.picture(page.figure_png(figure), "Cost and batch size over time"))
+        files.append(folder.write("report.html", page.page("ProBLM bundle adjustment", parts)))
+    for path in files:
+        voice.say(f"wrote {path}")
+    voice.finish({**content, "files": [str(f) for f in files]})
+    leave(outcome(fit.result.status))

@@ -1,0 +1,170 @@
+"""``problm essential``, ``homography`` and ``fundamental``: the geometry of two views from a file of matches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ..report import page
+from .common import Debug, Folder, Json, MaxTime, NoOutput, Output, Quiet, Seed, Threads, Voice, dumps, optional
+from .exits import DONE, NOT_CONVERGED, Bad, leave
+
+Matches = Annotated[Path, typer.Argument(help="CSV, text, NPY or NPZ; rows x1 y1 x2 y2.")]
+Threshold = Annotated[str, typer.Option("--threshold", help="Largest error of an inlier, or auto.")]
+Robust = Annotated[bool, typer.Option("--robust/--no-robust", help="Whether matches may be wrong.")]
+Starts = Annotated[str, typer.Option("--starts", help="minimal (samples) or random (no RANSAC).")]
+Images = Annotated[
+    tuple[Path, Path] | None, typer.Option("--images", help="The two images, for the picture.", show_default=False)
+]
+
+
+def essential(
+    matches: Matches,
+    intrinsics: Annotated[
+        Path | None, typer.Option("--intrinsics", "-K", help="Camera matrix, or fx fy cx cy; or those of both cameras.")
+    ] = None,
+    threshold: Threshold = "auto",
+    robust: Robust = True,
+    starts: Starts = "minimal",
+    images: Images = None,
+    max_time: MaxTime = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    output: Output = Path("essential"),
+    no_output: NoOutput = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Essential matrix and relative pose of two calibrated cameras.
+
+    Without --intrinsics the matches must be in calibrated coordinates. Writes result.json, matches.csv, matches.png
+    and report.html.
+    """
+    from ..vision.essential import essential_matrix
+    from ..vision.matches import read_intrinsics
+
+    cameras = (None, None) if intrinsics is None else read_intrinsics(_file(intrinsics))
+
+    def estimate(x1: Any, x2: Any, **options: Any) -> Any:
+        return essential_matrix(x1, x2, *cameras, **options)
+
+    options = _options(threshold, robust, starts, max_time, threads, seed)
+    _run(estimate, matches, images, options, output, no_output, Voice(json, quiet))
+
+
+def homography(
+    matches: Matches,
+    error: Annotated[str, typer.Option("--error", help="sampson or transfer (symmetric).")] = "sampson",
+    threshold: Threshold = "auto",
+    robust: Robust = True,
+    starts: Starts = "minimal",
+    images: Images = None,
+    max_time: MaxTime = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    output: Output = Path("homography"),
+    no_output: NoOutput = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Homography of two views of a plane, or of a camera that only turned.
+
+    Writes result.json, matches.csv, matches.png and report.html.
+    """
+    from ..vision.homography import homography as fit
+
+    options = {**_options(threshold, robust, starts, max_time, threads, seed), "error": error}
+    _run(fit, matches, images, options, output, no_output, Voice(json, quiet))
+
+
+def fundamental(
+    matches: Matches,
+    threshold: Threshold = "auto",
+    robust: Robust = True,
+    starts: Starts = "minimal",
+    images: Images = None,
+    max_time: MaxTime = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    output: Output = Path("fundamental"),
+    no_output: NoOutput = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Fundamental matrix of two uncalibrated views.
+
+    Writes result.json, matches.csv, matches.png and report.html.
+    """
+    from ..vision.fundamental import fundamental_matrix
+
+    options = _options(threshold, robust, starts, max_time, threads, seed)
+    _run(fundamental_matrix, matches, images, options, output, no_output, Voice(json, quiet))
+
+
+def _options(
+    threshold: str, robust: bool, starts: str, max_time: float | None, threads: int | None, seed: int
+) -> dict[str, Any]:
+    cut: float | str = threshold
+    if threshold != "auto":
+        try:
+            cut = float(threshold)
+        except ValueError:
+            raise Bad(f"--threshold must be a number or auto, got {threshold!r}") from None
+    options = {"threshold": cut, "robust": robust, "starts": starts, "rng": seed, "threads": threads or 1}
+    return options if max_time is None else {**options, "max_time": max_time}
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise Bad(f"there is no file {path}")
+    return path
+
+
+def _run(
+    estimate: Callable[..., Any],
+    matches: Path,
+    images: tuple[Path, Path] | None,
+    options: dict[str, Any],
+    output: Path | None,
+    no_output: bool,
+    voice: Voice,
+) -> None:
+    from ..vision.matches import read_matches
+
+    folder = None if no_output else Folder(output or Path("out"))
+    x1, x2 = read_matches(_file(matches))
+    with voice.progress() as progress:
+        fit = estimate(x1, x2, **options, **({} if progress is None else {"callback": progress}))
+    voice.say(str(fit))
+    content = fit.to_dict()
+    files = [] if folder is None else _write(folder, fit, x1, x2, matches, images, content)
+    for path in files:
+        voice.say(f"wrote {path}")
+    voice.finish({**content, "files": [str(f) for f in files]})
+    leave(DONE if fit.success else NOT_CONVERGED)
+
+
+def _write(
+    folder: Folder, fit: Any, x1: Any, x2: Any, matches: Path, images: tuple[Path, Path] | None, content: dict[str, Any]
+) -> list[Path]:
+    rows = np.column_stack([x1, x2, fit.errors, fit.inliers])
+    lines = ["x1,y1,x2,y2,error,inlier", *(",".join(f"{v:.10g}" for v in row) for row in rows)]
+    files = [
+        folder.write("result.json", dumps(content)),
+        folder.write("matches.csv", "\n".join(lines) + "\n"),
+    ]
+    parts = [page.paragraph(str(matches), note=True), page.listing(str(fit))]
+    figure = optional(lambda: fit.plot(*(images or ())))
+    if figure is not None:
+        png = page.figure_png(figure)
+        files.append(folder.write("matches.png", png))
+        parts.append(page.picture(png, "Inliers, outliers and the geometry that was found"))
+    files.append(folder.write("report.html", page.page(f"ProBLM: {type(fit).__name__}", parts)))
+    return files
