@@ -34,13 +34,14 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from . import vecmath as vm
 from .gram import add_products
+from .jit import njit
 from .losses import USER_CODE, Loss
 from .normal import Normal
 
@@ -60,7 +61,7 @@ _NO_FLOAT = np.empty(0)
 
 def fill_function(function: Callable[..., None]) -> Any:
     """Compile a fill with the signature that the kernels call, cached on disk."""
-    return njit(FILL, cache=True, nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
+    return njit(FILL, nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
 
 
 @lru_cache(maxsize=256)
@@ -147,7 +148,7 @@ def loadable(column: NDArray[Any]) -> NDArray[Any]:
     return column if native else column.astype(np.float64)
 
 
-@njit(types.void(_i8[:, ::1], _i8, _i8, _f8[:, ::1]), cache=True, nogil=True)
+@njit(types.void(_i8[:, ::1], _i8, _i8, _f8[:, ::1]), nogil=True)
 def _load(columns, lo, m, out):  # type: ignore[no-untyped-def]
     for c in range(columns.shape[0]):
         step, code = columns[c, 1], columns[c, 2]
@@ -181,7 +182,7 @@ def _load(columns, lo, m, out):  # type: ignore[no-untyped-def]
                 out[c, i] = lo + i
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="never")
+@njit(nogil=True, error_model="numpy", inline="never")
 def _rho(code, user, z):  # type: ignore[no-untyped-def]
     """Value and weight of the loss; the formulas of `problm.losses`, checked against them by test."""
     if code == 1:
@@ -213,7 +214,7 @@ def _rho(code, user, z):  # type: ignore[no-untyped-def]
     return z, 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _block_rho(code, user, m, z, weight):  # type: ignore[no-untyped-def]
     """`_rho` of a block, value over argument, in loops without branches or calls, which are vectorised.
 
@@ -264,7 +265,6 @@ def _block_rho(code, user, m, z, weight):  # type: ignore[no-untyped-def]
 
 @njit(
     _f8(_f8[:, ::1], _i8, _i8, _i8, _i8, _f8, _f8[::1], _f8[::1]),
-    cache=True,
     nogil=True,
     error_model="numpy",
     fastmath=FASTMATH,
@@ -301,7 +301,6 @@ def _block_costs(out, m, p, code, user, scale, cost, weight):  # type: ignore[no
 
 @njit(
     types.void(_f8[:, ::1], _i8, _i8, _i8, _i8, _i8, _f8[::1]),
-    cache=True,
     nogil=True,
     error_model="numpy",
     fastmath=FASTMATH,
@@ -325,7 +324,6 @@ _CHUNK_ARGS = (_i8, _f8[::1], _i8[:, ::1], _i8, _i8, _i8[::1], _f8[::1], _i8, _i
 
 @njit(
     types.void(*_CHUNK_ARGS, _i8, _f8[::1], _f8[::1]),
-    cache=True,
     nogil=True,
     error_model="numpy",
     fastmath=FASTMATH,
@@ -391,7 +389,6 @@ def _linearize_chunk(  # type: ignore[no-untyped-def]
 
 @njit(
     types.void(*_CHUNK_ARGS, _f8[::1], _f8[::1]),
-    cache=True,
     nogil=True,
     error_model="numpy",
     fastmath=FASTMATH,
@@ -416,19 +413,19 @@ def _costs_chunk(  # type: ignore[no-untyped-def]
         pos += m
 
 
-@njit(types.void(*_CHUNK_ARGS[:9], _f8[:, ::1]), cache=True, nogil=True, error_model="numpy")
-def _residuals_chunk(fill, theta, columns, lo, hi, program, constants, d, p, residuals):  # type: ignore[no-untyped-def]
-    """Write the residuals of rows [lo, hi) to ``residuals`` (hi - lo, p)."""
+@njit(types.void(*_CHUNK_ARGS[:9], _i8, _f8[:, ::1]), nogil=True, error_model="numpy")
+def _rows_chunk(fill, theta, columns, lo, hi, program, constants, d, p, jacobian, values):  # type: ignore[no-untyped-def]
+    """Write what the fill computes for rows [lo, hi) to ``values``, (hi - lo, p) or with derivatives (hi - lo, p(1+d))."""
     rows = np.empty((columns.shape[0], BLOCK))
     out = np.empty((p * (1 + d), BLOCK))
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
         _load(columns, pos, m, rows)
-        _call_fill(fill, theta, rows, m, program, constants, 0, out)
+        _call_fill(fill, theta, rows, m, program, constants, jacobian, out)
         for i in range(m):
-            for c in range(p):
-                residuals[pos - lo + i, c] = out[c, i]
+            for c in range(values.shape[1]):
+                values[pos - lo + i, c] = out[c, i]
         pos += m
 
 
@@ -528,11 +525,26 @@ class Kernel:
         residuals = np.empty((n, self.components))
 
         def chunk(lo: int, hi: int) -> Array:
-            _residuals_chunk(*self._arguments(theta, columns, lo, hi)[:9], residuals[lo:hi])
+            _rows_chunk(*self._arguments(theta, columns, lo, hi)[:9], 0, residuals[lo:hi])
             return _NO_FLOAT
 
         self._reduce(chunk, n, 0)
         return residuals
+
+    def factor(self, theta: Array, columns: NDArray[np.int64], n: int) -> Array:
+        """Triangular factor of the weighted [J r] of the first ``n`` rows, (d + 1, d + 1): a QR over chunks."""
+        d, p = self.dim, self.components
+        triangle: Any = np.zeros((0, d + 1))
+        for lo in range(0, n, CHUNK):
+            hi = min(lo + CHUNK, n)
+            values = np.empty((hi - lo, p * (1 + d)))
+            _rows_chunk(*self._arguments(theta, columns, lo, hi)[:9], 1, values)
+            residuals = values[:, :p]
+            weight = self.loss.cost_and_weight(np.einsum("kp,kp->k", residuals, residuals))[1]
+            both = np.concatenate([values[:, p:].reshape(-1, p, d), residuals[:, :, None]], axis=2)
+            both *= np.sqrt(weight)[:, None, None]
+            triangle = np.linalg.qr(np.vstack([triangle, both.reshape(-1, d + 1)]), mode="r")
+        return np.asarray(triangle)
 
     def _arguments(self, theta: Array, columns: NDArray[np.int64], lo: int, hi: int) -> tuple[Any, ...]:
         return (

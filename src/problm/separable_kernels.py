@@ -15,8 +15,9 @@ out z. A column of Phi that depends on those before it (to 1e-10) gets the coeff
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from .jit import njit
 from .kernels import FASTMATH, _rho
 
 _f8, _i8 = types.float64, types.int64

@@ -30,12 +30,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from . import vecmath as vm
 from .faddeeva import w as _w
+from .jit import njit
 from .kernels import BLOCK, FASTMATH, _call_fill, _load, fill_function
 from .simd import elementwise, multiply, multiply_add
 

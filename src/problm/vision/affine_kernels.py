@@ -22,8 +22,9 @@ of 6 x 9 for each point. Kaufman's shortcut drops the second term of dr, that is
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from ..jit import njit
 from ..kernels import BLOCK, FASTMATH, _add_products, _block_costs, _load
 from ..manifolds import rotate
 

@@ -22,8 +22,9 @@ so nothing depends on where the world's origin is), 3 translation v, 8 intrinsic
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from ..jit import njit
 from ..kernels import _rho
 from ..manifolds import multiply, rotation_exp
 from .bundle_points import OPTIONS, WORK, _basis, _factor, _project, solve_point

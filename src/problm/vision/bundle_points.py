@@ -16,8 +16,9 @@ may come from anywhere.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from ..jit import njit
 from ..kernels import FASTMATH, _rho
 
 _f8, _i8 = types.float64, types.int64
