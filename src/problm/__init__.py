@@ -21,6 +21,22 @@ _WHERE = {
     "formula": "formulas",
     "model": "formulas",
     "models": "models",
+    "separable_fit": "separable",
+    "SeparableFit": "separable",
+    "align": "vision.alignment",
+    "Alignment": "vision.alignment_result",
+    "essential_matrix": "vision.essential",
+    "fundamental_matrix": "vision.fundamental",
+    "homography": "vision.homography",
+    "RelativePose": "vision.outcome",
+    "Fundamental": "vision.outcome",
+    "Homography": "vision.outcome",
+    "affine_bundle_adjustment": "vision.bundle_affine",
+    "bundle_adjustment": "vision.bundle",
+    "Reconstruction": "vision.reconstruction",
+    "read_bal": "vision.reconstruction_io",
+    "read_colmap": "vision.reconstruction_io",
+    "write_colmap": "vision.reconstruction_io",
     "Result": "result",
     "Status": "result",
     "Loss": "losses",
@@ -36,12 +52,32 @@ if TYPE_CHECKING:
     from . import models as models
     from .check import check_jacobian as check_jacobian
     from .curves import curve_fit as curve_fit
-    from .formulas import formula as formula, model as model
+    from .formulas import formula as formula
+    from .formulas import model as model
     from .losses import Loss as Loss
     from .options import Options as Options
-    from .result import Result as Result, Status as Status
+    from .result import Result as Result
+    from .result import Status as Status
     from .scipy_api import least_squares as least_squares
-    from .warnings import ConvergenceWarning as ConvergenceWarning, CovarianceWarning as CovarianceWarning, ProblmWarning as ProblmWarning
+    from .separable import SeparableFit as SeparableFit
+    from .separable import separable_fit as separable_fit
+    from .vision.alignment import align as align
+    from .vision.alignment_result import Alignment as Alignment
+    from .vision.bundle import bundle_adjustment as bundle_adjustment
+    from .vision.bundle_affine import affine_bundle_adjustment as affine_bundle_adjustment
+    from .vision.essential import essential_matrix as essential_matrix
+    from .vision.fundamental import fundamental_matrix as fundamental_matrix
+    from .vision.homography import homography as homography
+    from .vision.outcome import Fundamental as Fundamental
+    from .vision.outcome import Homography as Homography
+    from .vision.outcome import RelativePose as RelativePose
+    from .vision.reconstruction import Reconstruction as Reconstruction
+    from .vision.reconstruction_io import read_bal as read_bal
+    from .vision.reconstruction_io import read_colmap as read_colmap
+    from .vision.reconstruction_io import write_colmap as write_colmap
+    from .warnings import ConvergenceWarning as ConvergenceWarning
+    from .warnings import CovarianceWarning as CovarianceWarning
+    from .warnings import ProblmWarning as ProblmWarning
 
 
 def __getattr__(name: str) -> Any:
