@@ -49,6 +49,7 @@ class Batch:
         self._trial: tuple[Theta, Array | None, Array | None, float] = (theta, None, None, np.nan)
         self._trial_normal: Normal | None = None
         self._fused = bool(getattr(problem, "fused", False))
+        self._held = (0, 0)  # of known costs, those that the last accepted trial evaluated as its hold-out
         self._seconds_per_row = [0.0, 0.0]  # of residuals, of the Jacobian
 
     @property
@@ -191,12 +192,38 @@ class Batch:
                 self._known += len(after)
         elif total == total:
             self._known = self.n
+        self._held = (self.size, self._known)
 
     def move(self, theta: Theta) -> None:
         """Go back to a point whose costs are no longer known."""
         self.theta = theta
         self._normal = None
         self._known = 0
+
+    @property
+    def resumable(self) -> bool:
+        """Whether `restore` gives the same bits: costs are not stored, but only a linearisation changes them."""
+        return self.full or self._normal is None
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs: numbers and small arrays."""
+        counters = (self.residual_rows, self.jacobian_rows, self.residual_calls, self.jacobian_calls)
+        normal = None if self._normal is None else self._normal.as_dict()
+        return {
+            "theta": self.theta, "size": self.size, "known": self._known, "held": self._held, "counters": counters,
+            "normal": normal,
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go to where `state` was taken; costs of the hold-out block that were known are computed again."""
+        self.theta, self.size = state["theta"], state["size"]
+        self.residual_rows, self.jacobian_rows, self.residual_calls, self.jacobian_calls = state["counters"]
+        self._normal = None if state["normal"] is None else Normal.from_dict(state["normal"])
+        self._known, self._held = state["known"], state["held"]
+        self._costs = np.empty(0 if self.full else max(2 * self.size, self._known))
+        lo, hi = self._held
+        if not self.full and hi > max(lo, self.size):
+            self._costs[lo:hi] = self.problem.costs(self.theta, lo, hi)
 
     def seconds(self, size: int) -> float:
         """Estimated time of linearising a batch of this size and one trial, from the passes so far."""

@@ -20,6 +20,7 @@ Should the chunks run out they are drawn anew; a row may then come twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +80,7 @@ class ChunkOrder:
         self.fine = fine
         self.segments: list[Segment] = []
         self._rng = rng
+        self._states: list[Any] = []  # of the generator, before each draw
         self._chunks: RandomOrder | None = None
 
     @property
@@ -111,9 +113,24 @@ class ChunkOrder:
         """Positions, counted from lo, at which the sampling units of [lo, hi) begin."""
         return np.concatenate([s.lo - lo + s.groups for s in self.between(lo, hi)])
 
+    def state(self) -> dict[str, Any]:
+        """What brings the same order back: where it was cut, and the generator before each draw and now."""
+        now = self._rng.bit_generator.state if isinstance(self._rng, np.random.Generator) else None
+        return {"ends": [s.hi for s in self.segments], "states": list(self._states), "now": now}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Draw again what was drawn when ``state`` was taken. A Generator of the user's is set to what it was."""
+        self._rng = as_generator(self._rng)
+        for end, before in zip(state["ends"], state["states"], strict=True):
+            self._rng.bit_generator.state = before
+            self._extend(end)
+        if state["now"] is not None:
+            self._rng.bit_generator.state = state["now"]
+
     def _extend(self, end: int) -> None:
         rows = end - self.drawn
         self._rng = rng = as_generator(self._rng)
+        self._states.append(rng.bit_generator.state)
         chosen = self._draw_chunks(rows)
         order = rng.permutation(len(chosen))  # random groups: chunks come out of the draw in ascending order
         chosen = chosen[order]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,20 @@ class Normal:
         cross = c.cross[:, None] * g
         total = self.outer - cross - cross.T + c.squares * g[:, None] * g
         return total * (c.units / (max(c.units - 1, 1) * self.count))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The sums by name, for a checkpoint."""
+        clusters = None if self.clusters is None else (self.clusters.units, self.clusters.squares, self.clusters.cross)
+        return {
+            "count": self.count, "cost": self.cost, "gradient": self.gradient, "hessian": self.hessian,
+            "outer": self.outer, "clusters": clusters,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, sums: dict[str, Any]) -> Normal:
+        """The inverse of `as_dict`."""
+        clusters = None if sums["clusters"] is None else Clusters(*sums["clusters"])
+        return cls(**{**sums, "clusters": clusters})
 
     def _clusters(self) -> Clusters:
         return self.clusters or Clusters(self.count, float(self.count), self.gradient)

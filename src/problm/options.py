@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -61,9 +62,13 @@ class Options:
     """Called after every iteration; a true return value or StopIteration ends the solve."""
     keep_path: bool = False
     """Keep theta of every iteration in the history."""
+    checkpoint: str | os.PathLike[str] | None = None
+    """File to keep the state of the solve in. If it exists the solve goes on from it, to the same bits."""
+    checkpoint_every: float = 60.0
+    """Seconds between two checkpoints at least; 0: one after every accepted step."""
 
     def __post_init__(self) -> None:
-        for name in ("ftol", "xtol"):
+        for name in ("ftol", "xtol", "checkpoint_every"):
             _non_negative(name, getattr(self, name))
         if self.gtol is not None:
             _non_negative("gtol", self.gtol)

@@ -13,6 +13,7 @@ The last segment, everything that is left, is the complement in ascending order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,7 @@ class RandomOrder:
         self.drawn = 0
         self.segments: list[Index] = []
         self._ends: list[int] = [0]
+        self._states: list[Any] = []  # of the generator, before each draw
         self._rng = rng  # a Generator is made of it at the first draw: making one takes longer than a small fit
 
     def boundary(self, position: int) -> int:
@@ -105,8 +107,23 @@ class RandomOrder:
         parts = self.segments[first:last]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
+    def state(self) -> dict[str, Any]:
+        """What brings the same order back: where it was cut, and the generator before each draw and now."""
+        now = self._rng.bit_generator.state if isinstance(self._rng, np.random.Generator) else None
+        return {"ends": self._ends[1:], "states": list(self._states), "now": now}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Draw again what was drawn when ``state`` was taken. A Generator of the user's is set to what it was."""
+        self._rng = as_generator(self._rng)
+        for end, before in zip(state["ends"], state["states"], strict=True):
+            self._rng.bit_generator.state = before
+            self._extend(end)
+        if state["now"] is not None:
+            self._rng.bit_generator.state = state["now"]
+
     def _extend(self, end: int) -> None:
         self._rng = as_generator(self._rng)
+        self._states.append(self._rng.bit_generator.state)
         self.segments.append(draw_sorted(self._rng, self.n, end - self.drawn, self.segments))
         self.drawn = end
         self._ends.append(end)

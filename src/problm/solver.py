@@ -20,7 +20,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from .result import History, Result, State, Status
 from .sampling import as_generator
 from .system import Space, System
 from .termination import Termination
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
 
 Array = NDArray[np.float64]
 _MOST_TRIALS = 40
@@ -69,12 +72,13 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     first = options.initial_batch or policy.first_batch(problem.n, problem.dim)
     if policy.noise_rule and not options.initial_batch:
         first = max(first, getattr(problem, "least_batch", 0))
-    first = max(first, getattr(problem, "least_batch", 0))
     if first > JUMP * problem.n and not (options.initial_batch or policy.damping == "tenfold"):
         first = problem.n  # the batch would become everything at its first growth
     run = _Run(problem, theta, min(first, problem.n), policy, space, options)
+    if options.checkpoint is not None:
+        run = _resumed(run)
     status = run.until_done()
-    if run.batch.full and first < problem.n and run.ended_above_start(theta):
+    if run.before is None and run.batch.full and first < problem.n and run.ended_above_start(theta):
         # The statistics let the cost rise, which is rare but possible: plain LM from the start cannot.
         again = _Run(problem, theta, problem.n, FullBatch(), space, options, run)
         run, status = again, again.until_done()
@@ -106,10 +110,13 @@ class _Run:
         self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
         self.growth = Growth(n, o.accuracy, o.confidence, getattr(self.problem, "largest_batch", None))
         self.rng: np.random.Generator | None = None
+        self.sharpened = False
+        self.saver: Checkpoint | None = None
         self.first_costs: tuple[float, float] = (math.nan, math.inf)
         if self.before is not None:
             self.batch.residual_rows = self.before.batch.residual_rows
             self.batch.jacobian_rows = self.before.batch.jacobian_rows
+            self.saver = self.before.saver
 
     def generator(self) -> np.random.Generator:
         if self.rng is None:
@@ -131,6 +138,8 @@ class _Run:
         """Steps 1 to 4 of the module's docstring, until an outcome."""
         batch, policy = self.batch, self.policy
         while True:
+            if self.saver is not None:
+                self.saver.note(self)
             system = self.linearize()
             if batch.full:
                 if (status := self.termination.converged(system)) is not None:
@@ -211,6 +220,7 @@ class _Run:
         sharpen = getattr(self.problem, "sharpen", None)
         if sharpen is None or not sharpen():
             return False
+        self.sharpened = True
         self.damping.reset()
         self.damping.value = 1e-3 * self.system.least_curvature  # what is left is what damping suppressed
         self.batch.move(self.batch.theta)
@@ -313,6 +323,22 @@ class _Run:
             residuals_per_block=int(getattr(self.problem, "components", 1)),
             problem=self.problem,
         )
+
+
+def _resumed(run: _Run) -> _Run:
+    """The run, where its checkpoint left it if there is one; it keeps it up to date from now on."""
+    from .checkpoint import Checkpoint
+
+    options = run.options
+    assert options.checkpoint is not None
+    run.saver = Checkpoint(options.checkpoint, options.checkpoint_every)
+    state = run.saver.load()
+    if state is not None:
+        if state["restarted"]:
+            run = _Run(run.problem, run.theta, run.problem.n, FullBatch(), run.space, options, run)
+        assert run.saver is not None
+        run.saver.restore(run, state)
+    return run
 
 
 @dataclass(slots=True)
