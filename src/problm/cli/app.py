@@ -41,8 +41,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "homography": two_view.homography,
     "fundamental": two_view.fundamental,
     "bundle": bundle.command,
-    "bench": bench.command,
     "doctor": doctor.command,
 }
 for _name, _command in _COMMANDS.items():
     app.command(_name)(guarded(_command))
+app.command("bench", context_settings=bench.SETTINGS)(guarded(bench.command))

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from .common import Debug
-from .exits import Bad, leave
+from .exits import INTERRUPTED, Bad, leave
+
+SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-def command(
-    name: Annotated[str, typer.Argument(help="alignment, essential, curves, ..., or all.")] = "all",
-    data: Annotated[Path | None, typer.Option("--data", help="Folder with the real data sets.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for tables and figures.")] = Path("out/bench"),
-    debug: Debug = False,
-) -> None:
-    """Reproduce the figures of the paper, with the peers that are installed. Needs a checkout of the repository."""
+def command(ctx: typer.Context) -> None:
+    """Reproduce the paper's figures, with the peers that are installed: problm bench all. Needs a checkout."""
     root = checkout()
-    sys.path.insert(0, str(root))
-    import importlib
-
-    harness = importlib.import_module("bench.harness")
-    leave(int(harness.main(name=name, data=data, output=output) or 0))
+    inherited = os.environ.get("PYTHONPATH")
+    paths = os.pathsep.join([str(root), *([inherited] if inherited else [])])
+    arguments = ctx.args or ["--help"]
+    try:
+        code = subprocess.call(  # noqa: S603  our own interpreter, arguments as the user gave them, no shell
+            [sys.executable, "-m", "bench", *arguments], env={**os.environ, "PYTHONPATH": paths}
+        )
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    leave(code if code >= 0 else 128 - code)
 
 
 def checkout() -> Path:

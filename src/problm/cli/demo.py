@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__
 from ..report import page
-from . import demo_curve
+from . import demo_curve, demo_pose
 from .common import Debug, Folder, Json, Quiet, Seed, Voice
 from .demo_parts import HEADER, Part
 
@@ -29,7 +29,10 @@ def command(
     voice, folder = Voice(json, quiet), Folder(output)
     voice.say(f"ProBLM {__version__}: three problems, made here, solved here.\n")
     parts = []
-    runs: list[Callable[[Any], Part]] = [lambda progress: demo_curve.run(points, seed, progress)]
+    runs: list[Callable[[Any], Part]] = [
+        lambda progress: demo_pose.run(200_000, seed, progress),
+        lambda progress: demo_curve.run(points, seed, progress),
+    ]
     for run in runs:
         with voice.progress() as progress:
             part = run(progress)

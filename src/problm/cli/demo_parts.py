@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +25,24 @@ class Measured:
     seconds: float
     cost: float
     """Over all residuals."""
-    x: Any
     note: str = ""
+
+
+def repeated(solves: Sequence[Callable[[], Any]], times: int = 3) -> tuple[list[Any], list[float]]:
+    """Results, and median seconds, of solves that take turns: a slow spell of the machine hits them alike."""
+    results: list[Any] = [None] * len(solves)
+    seconds: list[list[float]] = [[] for _ in solves]
+    for _ in range(times):
+        for i, solve in enumerate(solves):
+            began = time.perf_counter()
+            results[i] = solve()
+            seconds[i].append(time.perf_counter() - began)
+    return results, [statistics.median(s) for s in seconds]
+
+
+def passes(result: Result) -> str:
+    """The work of a solve in passes over all residuals."""
+    return f"{result.residual_passes + result.jacobian_passes:.3g} passes"
 
 
 @dataclass(frozen=True)
