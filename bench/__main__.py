@@ -1,0 +1,94 @@
+"""``python -m bench NAME... [--data DIR] [-o out/]``: run experiments, write tables, figures and the report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .harness import SCALES, Settings, run, single_thread
+from .progress import Progress
+
+
+def parser() -> argparse.ArgumentParser:
+    from .experiments import NAMES
+
+    p = argparse.ArgumentParser(prog="problm bench", description="The paper's experiments, with peers.")
+    p.add_argument("names", nargs="+", metavar="NAME", choices=[*NAMES, "all"], help=f"{', '.join(NAMES)}, or all")
+    p.add_argument("--data", help="folder of the real data sets; without it: stand-ins made from the seed")
+    p.add_argument(
+        "-o", "--output", type=Path, default=Path("out/bench"), help="folder for the results (default: out/bench)"
+    )
+    p.add_argument(
+        "--scale", choices=SCALES, default="default", help="how many runs: %(choices)s (default: %(default)s)"
+    )
+    p.add_argument("--seed", type=int, default=2020, help="of data and starts (default: %(default)s)")
+    p.add_argument("--workers", type=int, help="processes where time is not measured (default: all cores)")
+    p.add_argument("--no-figures", action="store_true", help="leave out the SVG and PNG files")
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; returns 0, or 1 when a run of an experiment failed."""
+    single_thread()
+    options = parser().parse_args(arguments)
+    try:
+        settings = Settings(options.data, options.scale, options.seed)
+    except (FileNotFoundError, ValueError) as error:
+        print(f"problm bench: {error}", file=sys.stderr)
+        return 2
+    return execute(options.names, settings, options.output, workers=options.workers, figures=not options.no_figures)
+
+
+def execute(
+    names: Sequence[str], settings: Settings, output: Path, *, workers: int | None = None, figures: bool = True
+) -> int:
+    """Run the named experiments and write everything that belongs to them into ``output``."""
+    from . import environment
+    from .experiments import NAMES, experiment
+    from .report import write_report
+    from .summary import markdown
+
+    chosen = [experiment(n) for n in (NAMES if "all" in names else dict.fromkeys(names))]
+    progress = Progress({e.name: e.expected_seconds for e in chosen})
+    output.mkdir(parents=True, exist_ok=True)
+    summaries = []
+    began = time.monotonic()
+    for e in chosen:
+        records = run(e, settings, output, workers=workers, progress=progress)
+        summary = e.summarise(e, records, settings)
+        summaries.append(summary)
+        write_text(output / f"{e.name}.json", json.dumps(summary.as_dict(), indent=1))
+        write_text(output / f"{e.name}.md", markdown(summary))
+    progress.finish()
+    if figures:
+        from .figures import draw
+
+        for summary in summaries:
+            draw(summary, output / "figures")
+    about = environment.describe(settings, chosen, time.monotonic() - began)
+    write_text(output / "environment.json", json.dumps(about, indent=1))
+    write_report(summaries, about, output / "report.html")
+    for summary in summaries:
+        print(f"{summary.name}: {summary.verdict}. {summary.finding}")
+    print(f"report: {output / 'report.html'}")
+    failed = [f for s in summaries for f in s.failures]
+    for failure in failed:
+        print(f"failed: {failure}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write in one piece: readers see the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

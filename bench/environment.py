@@ -1,0 +1,61 @@
+"""On what the numbers were measured: machine, versions, settings."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from .harness import Experiment, Settings, code_digest, now
+
+PACKAGES = (
+    "problm", "numpy", "scipy", "numba", "opencv-python-headless", "poselib", "pyceres", "optimistix", "jaxopt", "jax",
+)  # fmt: skip
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores and memory; nothing that names the machine."""
+    model = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    memory = None
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    return {
+        "processor": model, "cores": os.cpu_count(), "memory_GiB": memory, "system": platform.system(),
+        "load_at_the_end": load,
+    }  # fmt: skip
+
+
+def describe(settings: Settings, experiments: Sequence[Experiment], seconds: float) -> dict[str, Any]:
+    shown = asdict(settings)
+    shown["data"] = "real data sets" if settings.data else "stand-ins"
+    return {
+        "when": now(),
+        "seconds": round(seconds, 1),
+        "settings": shown,
+        "code": code_digest(),
+        "machine": machine(),
+        "versions": versions(),
+        "methods": {e.name: {m.label: v for m, v in e.available().values()} for e in experiments},
+    }
