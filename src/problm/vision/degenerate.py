@@ -18,6 +18,7 @@ from ..losses import Loss, as_loss
 from ..manifolds import ROTATION
 from ..solver import solve
 from .consensus import inlier_quantile, log_chance
+from .relative_pose import decompose_essential
 from .starts import Pool, SearchOptions, find
 from .two_view import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
 from .two_view_kernels import encode_rotation, homography_sampson_fill
@@ -48,12 +49,13 @@ class Simpler:
     inliers: Flags
 
 
-def rotation_only(frame: Frame, x: Array, inliers: Flags, cut: float, chance: float) -> Simpler | None:
+def rotation_only(frame: Frame, E: Array, x: Array, inliers: Flags, cut: float, chance: float) -> Simpler | None:
     """The rotation that explains the inliers of an essential matrix, if it does.
 
     Parameters
     ----------
     frame : of the essential matrix.
+    E : the essential matrix; where the camera only turned, one of its two rotations is the camera's.
     x : (N, 4) matches.
     inliers : of the essential matrix.
     cut : threshold of its Sampson error.
@@ -62,14 +64,16 @@ def rotation_only(frame: Frame, x: Array, inliers: Flags, cut: float, chance: fl
     maps = replace(frame, maps=True)
     kept = x[inliers]
     few = kept[:: max(1, len(kept) // _LOOK_AT)]
-    R = _align(maps.transform(few))
     wide = _threshold(cut)
-    # Real parallax is many times the noise: then a look at a few matches is enough.
-    if np.mean(_errors(TURN, maps, few, R.ravel()) < 3.0 * wide) < 0.5:
+    # Real parallax is many times the noise: then a look at a few matches is enough. The rotation that aligns the
+    # rays is the better guess without outliers, those of E with them.
+    guesses = [_align(maps.transform(few)).ravel(), *(R.ravel() for R in decompose_essential(E)[:2])]
+    near = [float(np.mean(_errors(TURN, maps, few, R) < 3.0 * wide)) for R in guesses]
+    if max(near) < 0.5:
         return None
     result = solve(
         two_view_problem(TURN, [kept], maps, as_loss("truncated", 2.0 * wide)),
-        R.ravel(),
+        guesses[int(np.argmax(near))],
         acceptance="full",
         max_iter=50,
     )

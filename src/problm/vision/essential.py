@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..losses import Loss
 from ..manifolds import essential_point, skew
 from ..options import suggest
+from .consensus import inlier_quantile
 from .degenerate import Simpler, rotation_only
 from .matches import check_intrinsics, check_matches, undistort
 from .outcome import RelativePose, m_estimator_variance
@@ -171,7 +172,10 @@ def _refine_all(
     variance = 2.0 * result.cost / result.degrees_of_freedom
     some = slice(None, None, max(1, len(a) // _VOTERS))
     voters = np.concatenate([a[some], b[some]], axis=1, dtype=np.float64)
-    simpler = rotation_only(frame, voters, np.ones(len(voters), dtype=bool), 3.0 * max(variance, 1e-300) ** 0.5, 0.01)
+    simpler = None
+    if result.success:  # else the errors are not yet those of noise
+        cut = inlier_quantile(1) * max(variance, 1e-300) ** 0.5
+        simpler = rotation_only(frame, model.matrix(result.x), voters, np.ones(len(voters), dtype=bool), cut, 0.01)
     fit = Fit(
         result.x, settings.threshold or math.nan, Loss.named("linear"), result, errors, inliers, math.nan,
         math.nan, 0, time.perf_counter() - began,
@@ -188,7 +192,7 @@ def _robust_pose(
     if fit is None or not fit.chance < 0.0:
         return _nothing(frame, a, b, settings, time.perf_counter() - began, fit)
     x = np.concatenate([a, b], axis=1, dtype=np.float64)
-    simpler = rotation_only(frame, x, fit.inliers, fit.threshold, fit.accepted)
+    simpler = rotation_only(frame, model.matrix(fit.theta), x, fit.inliers, fit.threshold, fit.accepted)
     variance = m_estimator_variance(fit.errors[fit.inliers], fit.loss, 5)
     return _pose(model, frame, a, b, fit, simpler, frame.transform(x[fit.inliers]), variance)
 

@@ -65,7 +65,7 @@ def fundamental_matrix(
     theta = None if initial is None else start_matrix(initial, frame, FUNDAMENTAL)
     fit, variance = estimate(FUNDAMENTAL, frame, a, b, theta, settings, robust)
     message = ""
-    if fit is not None and not fit.chance >= 0.0:
+    if fit is not None and fit.result.success and not fit.chance >= 0.0:
         some = slice(None, None, 1 if robust else max(1, len(a) // 2000))
         x = np.concatenate([a[some], b[some]], axis=1, dtype=np.float64)
         cut = fit.threshold if robust else 3.0 * max(variance, 1e-300) ** 0.5

@@ -147,7 +147,7 @@ def undistort(x: Points, K: Array, coefficients: ArrayLike) -> Array:
         distorted: Array = v * radial + tangential
         return distorted
 
-    for _ in range(30):  # Newton, two unknowns a point, the derivative by differences
+    for _ in range(30):  # Newton's method, two unknowns a point, the derivative by differences
         now = distort(u)
         error = now - target
         if np.abs(error).max(initial=0.0) < 1e-13:
@@ -156,7 +156,10 @@ def undistort(x: Points, K: Array, coefficients: ArrayLike) -> Array:
         det = du[:, 0] * dv[:, 1] - du[:, 1] * dv[:, 0]
         u[:, 0] -= (dv[:, 1] * error[:, 0] - dv[:, 0] * error[:, 1]) / det
         u[:, 1] -= (du[:, 0] * error[:, 1] - du[:, 1] * error[:, 0]) / det
-    bad = ~(np.abs(distort(u) - target).max(axis=1) < 1e-9)
+    # A polynomial has further solutions on the other side of the centre, or beyond the turning point of the radius.
+    du, dv = (distort(u + right) - distort(u)) / h, (distort(u + down) - distort(u)) / h
+    proper = (du[:, 0] * dv[:, 1] > du[:, 1] * dv[:, 0]) & ((u * target).sum(axis=1) >= 0.0)
+    bad = ~((np.abs(distort(u) - target).max(axis=1) < 1e-9) & proper)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         raise ValueError(
