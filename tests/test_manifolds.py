@@ -9,6 +9,7 @@ from problm.manifolds import (
     ESSENTIAL,
     FUNDAMENTAL,
     ROTATION,
+    as_rotation,
     essential_point,
     euclidean,
     fundamental_from_point,
@@ -160,3 +161,15 @@ def test_wrong_sizes_are_refused():
         sphere(1)
     with pytest.raises(ValueError, match="at least one"):
         product()
+
+
+def test_nearly_rotations_are_straightened_and_others_told():
+    rng = np.random.default_rng(6)
+    R = random_rotation(rng)
+    near, departure = as_rotation(R + 1e-4 * rng.normal(size=(3, 3)))
+    assert np.abs(near.T @ near - np.eye(3)).max() < 1e-14
+    assert 1e-5 < departure < 2e-3
+    assert np.abs(near - R).max() < 1e-3
+    assert as_rotation(-R)[1] >= 2.0
+    assert as_rotation(2.0 * R)[1] >= 2.0
+    assert not np.isfinite(as_rotation(np.full((3, 3), np.nan))[1])

@@ -237,6 +237,25 @@ def nearest_rotation(A: ArrayLike) -> Array:
     return R
 
 
+@compiled
+def as_rotation(A):  # type: ignore[no-untyped-def]
+    """The rotation nearest to a nearly orthogonal (3, 3) matrix, and how far that was from one, at most.
+
+    Newton's iteration converges from a departure ``A'A - I`` below 1; a reflection reports a departure of 2.
+    """
+    departure = 0.0
+    for i in range(3):
+        for j in range(3):
+            dot = A[0, i] * A[0, j] + A[1, i] * A[1, j] + A[2, i] * A[2, j] - (1.0 if i == j else 0.0)
+            departure = max(departure, abs(dot)) if dot == dot else np.inf
+    det = A[0, 0] * (A[1, 1] * A[2, 2] - A[1, 2] * A[2, 1])
+    det += A[0, 1] * (A[1, 2] * A[2, 0] - A[1, 0] * A[2, 2])
+    det += A[0, 2] * (A[1, 0] * A[2, 1] - A[1, 1] * A[2, 0])
+    if det < 0.0:
+        departure = max(departure, 2.0)
+    return _straighten(_straighten(_straighten(A))), departure
+
+
 def essential_point(R: ArrayLike, t: ArrayLike) -> Array:
     """Point of `ESSENTIAL` of a rotation and a translation direction of any length."""
     direction = np.asarray(t, dtype=np.float64)

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..losses import Loss, as_loss
-from ..manifolds import ROTATION
+from ..manifolds import ROTATION, compiled, multiply
 from ..solver import solve
 from .consensus import inlier_quantile, log_chance
-from .relative_pose import decompose_essential
 from .starts import Pool, SearchOptions, find
 from .two_view import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
 from .two_view_kernels import encode_rotation, homography_sampson_fill
@@ -49,28 +48,54 @@ class Simpler:
     inliers: Flags
 
 
-def rotation_only(frame: Frame, E: Array, x: Array, inliers: Flags, cut: float, chance: float) -> Simpler | None:
+@compiled
+def _near_a_rotation(pose, A1, B2, x, limit):  # type: ignore[no-untyped-def]
+    """Share of matches that one of the two rotations of a pose's E takes to within ``limit`` pixels of x2."""
+    best = 0
+    for turned in range(2):
+        R = pose[:9].copy().reshape(3, 3)
+        if turned:
+            for j in range(3):
+                dot = 2.0 * (pose[9] * pose[j] + pose[10] * pose[3 + j] + pose[11] * pose[6 + j])
+                for i in range(3):
+                    R[i, j] = dot * pose[9 + i] - pose[3 * i + j]
+        H = multiply(B2, multiply(R, A1))
+        count = 0
+        for i in range(x.shape[0]):
+            a, b = x[i, 0], x[i, 1]
+            w = H[2, 0] * a + H[2, 1] * b + H[2, 2]
+            u = (H[0, 0] * a + H[0, 1] * b + H[0, 2]) / w - x[i, 2]
+            v = (H[1, 0] * a + H[1, 1] * b + H[1, 2]) / w - x[i, 3]
+            count += u * u + v * v < limit * limit
+        best = max(best, count)
+    return best / max(x.shape[0], 1)
+
+
+def rotation_only(
+    frame: Frame, pose: Array, x: Array, inliers: Flags | None, cut: float, chance: float
+) -> Simpler | None:
     """The rotation that explains the inliers of an essential matrix, if it does.
 
     Parameters
     ----------
     frame : of the essential matrix.
-    E : the essential matrix; where the camera only turned, one of its two rotations is the camera's.
+    pose : (R, t), (12,). Where the camera only turned, one of the two rotations of its E is the camera's.
     x : (N, 4) matches.
-    inliers : of the essential matrix.
+    inliers : of the essential matrix; None: all.
     cut : threshold of its Sampson error.
     chance : share of re-paired matches that it accepts.
     """
-    maps = replace(frame, maps=True)
-    kept = x[inliers]
+    kept = x if inliers is None else x[inliers]
     few = kept[:: max(1, len(kept) // _LOOK_AT)]
     wide = _threshold(cut)
-    # Real parallax is many times the noise: then a look at a few matches is enough. The rotation that aligns the
-    # rays is the better guess without outliers, those of E with them.
-    guesses = [_align(maps.transform(few)).ravel(), *(R.ravel() for R in decompose_essential(E)[:2])]
-    near = [float(np.mean(_errors(TURN, maps, few, R) < 3.0 * wide)) for R in guesses]
-    if max(near) < 0.5:
+    # Real parallax is many times the noise: then a look at a few matches is enough.
+    maps = replace(frame, maps=True)
+    if _near_a_rotation(pose, frame.A1, maps.B2, few, 6.0 * wide) < 0.5:
         return None
+    R, t = pose[:9].reshape(3, 3), pose[9:]
+    # The rotation that aligns the rays is the better guess without outliers, those of E with them.
+    guesses = [_align(maps.transform(few)).ravel(), R.ravel(), (2.0 * np.outer(t, t) @ R - R).ravel()]
+    near = [float(np.mean(_errors(TURN, maps, few, guess) < 3.0 * wide)) for guess in guesses]
     result = solve(
         two_view_problem(TURN, [kept], maps, as_loss("truncated", 2.0 * wide)),
         guesses[int(np.argmax(near))],
@@ -78,7 +103,8 @@ def rotation_only(frame: Frame, E: Array, x: Array, inliers: Flags, cut: float, 
         max_iter=50,
     )
     errors = _errors(TURN, maps, x, result.x)
-    return _judge(result.x.reshape(3, 3), errors, wide, inliers, chance)
+    flags = np.ones(len(x), dtype=bool) if inliers is None else inliers
+    return _judge(result.x.reshape(3, 3), errors, wide, flags, chance)
 
 
 def plane_only(

@@ -14,29 +14,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..losses import Loss
-from ..manifolds import essential_point, skew
+from ..manifolds import as_rotation, skew
 from ..options import suggest
 from .consensus import inlier_quantile
 from .degenerate import Simpler, rotation_only
-from .matches import check_intrinsics, check_matches, undistort
+from .matches import check_intrinsics, check_matches, inverse_intrinsics, undistort
 from .outcome import RelativePose, m_estimator_variance
-from .relative_pose import in_front, resolve_cheirality
+from .relative_pose import choose_pose
 from .robust import Fit, Settings, error_norms, find_start, fit_robust, make_settings, refine
-from .two_view import ESSENTIAL, ESSENTIAL_ANGLES, Frame, Model, angles_from_pose, inverted, two_view_problem
+from .two_view import ESSENTIAL, ESSENTIAL_ANGLES, Frame, Model, angles_from_pose, pose_of, two_view_problem
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Points = NDArray[Any]
 
 PARAMETERIZATIONS = {"manifold": ESSENTIAL, "angles": ESSENTIAL_ANGLES}
-_VOTERS = 2000  # matches that vote for one of the four poses
+_SQUARES = Loss.named("linear")
+_VOTERS = 500  # matches that vote for one of the four poses
 
 
 def essential_matrix(
@@ -106,10 +107,12 @@ def essential_matrix(
         first, second = _pair(distortion)
         a = a if first is None else undistort(a, k1, first)
         b = b if second is None else undistort(b, k2, second)
-    frame = Frame(inverted(k1), inverted(k2))
+    A1 = inverse_intrinsics(k1)
+    frame = Frame(A1, A1 if k2 is k1 else inverse_intrinsics(k2))
     settings = make_settings(threshold, loss, levels, starts, max_starts, confidence, threads, rng, options)
     theta = None if initial is None else _start(initial, model)
-    return (_robust_pose if robust else _refine_all)(model, frame, a, b, theta, settings)
+    task = _Task(model, frame, a, b, k1, k2, settings)
+    return _robust_pose(task, theta) if robust else _refine_all(task, theta)
 
 
 def _model(parameterization: str) -> Model:
@@ -146,84 +149,81 @@ def _start(initial: Any, model: Model) -> Array:
         if not np.isfinite(E).all() or not np.abs(E).max() > 0.0:
             raise ValueError("initial: the essential matrix must be finite and not zero")
         return model.point(E)
-    if not (np.isfinite(R).all() and np.isfinite(t).all()):
+    R, departure = as_rotation(R)
+    length = math.sqrt(float(t @ t))
+    if not (math.isfinite(departure) and math.isfinite(length)):
         raise ValueError("initial holds values that are not finite")
-    if not np.linalg.norm(t) > 0.0:
+    if not length > 0.0:
         raise ValueError("initial: t is zero; its direction is what is estimated")
-    if np.abs(R.T @ R - np.eye(3)).max() > 1e-3 or np.linalg.det(R) < 0.0:
+    if departure > 1e-3:
         raise ValueError("initial: R is not a rotation matrix (R'R = I, det R = 1)")
-    point = essential_point(R, t)
-    return point if model is ESSENTIAL else angles_from_pose(point[:9].reshape(3, 3), point[9:])
+    return np.concatenate([R.ravel(), t / length]) if model is ESSENTIAL else angles_from_pose(R, t / length)
 
 
-def _refine_all(
-    model: Model, frame: Frame, a: Points, b: Points, theta: Array | None, settings: Settings
-) -> RelativePose:
+@dataclass(frozen=True)
+class _Task:
+    """What is estimated, and of what."""
+
+    model: Model
+    frame: Frame
+    a: Points
+    b: Points
+    K1: Array
+    K2: Array
+    settings: Settings
+
+    def matches(self, rows: Any = slice(None)) -> Array:
+        """(n, 4) float64."""
+        return np.concatenate([self.a[rows], self.b[rows]], axis=1, dtype=np.float64)
+
+
+def _refine_all(task: _Task, theta: Array | None) -> RelativePose:
     """Squared residuals of all matches."""
     began = time.perf_counter()
+    model, frame, a, b, settings = task.model, task.frame, task.a, task.b, task.settings
     start = find_start(model, frame, a, b, settings) if theta is None else theta
     if start is None:
-        return _nothing(frame, a, b, settings, time.perf_counter() - began)
-    result = refine(
-        model, frame, [a, b], start, Loss.named("linear"), 1, settings.threads, settings.rng, settings.options
-    )
+        return _nothing(task, time.perf_counter() - began)
+    result = refine(model, frame, [a, b], start, _SQUARES, 1, settings.threads, settings.seed, settings.options)
     errors = error_norms(result)
     inliers = np.ones(len(a), dtype=bool) if settings.threshold is None else errors < settings.threshold
     variance = 2.0 * result.cost / result.degrees_of_freedom
-    some = slice(None, None, max(1, len(a) // _VOTERS))
-    voters = np.concatenate([a[some], b[some]], axis=1, dtype=np.float64)
+    voters = task.matches(slice(None, None, max(1, len(a) // _VOTERS)))
+    pose, _ = choose_pose(pose_of(model, result.x), frame.transform(voters))
     simpler = None
     if result.success:  # else the errors are not yet those of noise
         cut = inlier_quantile(1) * max(variance, 1e-300) ** 0.5
-        simpler = rotation_only(frame, model.matrix(result.x), voters, np.ones(len(voters), dtype=bool), cut, 0.01)
-    fit = Fit(
-        result.x, settings.threshold or math.nan, Loss.named("linear"), result, errors, inliers, math.nan,
-        math.nan, 0, time.perf_counter() - began,
-    )  # fmt: skip
-    return _pose(model, frame, a, b, fit, simpler, frame.transform(voters), variance)
+        simpler = rotation_only(frame, pose, voters, None, cut, 0.01)
+    nan = math.nan
+    fit = Fit(result.x, settings.threshold or nan, _SQUARES, result, errors, inliers, nan, nan, 0, 0.0)
+    return _result(task, fit, pose, simpler, variance, began)
 
 
-def _robust_pose(
-    model: Model, frame: Frame, a: Points, b: Points, theta: Array | None, settings: Settings
-) -> RelativePose:
+def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
     """Matches with outliers."""
     began = time.perf_counter()
-    fit = fit_robust(model, frame, a, b, settings, theta, _believer(model, frame))
-    if fit is None or not fit.chance < 0.0:
-        return _nothing(frame, a, b, settings, time.perf_counter() - began, fit)
-    x = np.concatenate([a, b], axis=1, dtype=np.float64)
-    simpler = rotation_only(frame, model.matrix(fit.theta), x, fit.inliers, fit.threshold, fit.accepted)
-    variance = m_estimator_variance(fit.errors[fit.inliers], fit.loss, 5)
-    return _pose(model, frame, a, b, fit, simpler, frame.transform(x[fit.inliers]), variance)
-
-
-def _believer(model: Model, frame: Frame) -> Callable[[Array, Array, Flags], Flags]:
-    """An inlier lies before both cameras of the pose that most inliers vote for."""
+    model, frame = task.model, task.frame
 
     def believe(theta: Array, x: Array, inliers: Flags) -> Flags:
-        rays = frame.transform(x[inliers])
-        if len(rays) == 0:
-            return inliers
-        R, t, _ = resolve_cheirality(model.matrix(theta), rays[:: max(1, len(rays) // _VOTERS)])
+        """An inlier lies before both cameras of the pose that most inliers vote for."""
+        _, front = choose_pose(pose_of(model, theta), frame.transform(x[inliers]))
         kept = inliers.copy()
-        kept[inliers] = in_front(R, t, rays)
+        kept[inliers] = front
         return kept
 
-    return believe
+    fit = fit_robust(model, frame, task.a, task.b, task.settings, theta, believe)
+    if fit is None or not fit.chance < 0.0:
+        return _nothing(task, time.perf_counter() - began, fit)
+    x = task.matches()
+    pose, _ = choose_pose(pose_of(model, fit.theta), frame.transform(x[fit.inliers]))
+    simpler = rotation_only(frame, pose, x, fit.inliers, fit.threshold, fit.accepted)
+    variance = m_estimator_variance(fit.errors[fit.inliers], fit.loss, 5)
+    return _result(task, fit, pose, simpler, variance, began)
 
 
-def _pose(
-    model: Model,
-    frame: Frame,
-    a: Points,
-    b: Points,
-    fit: Fit,
-    simpler: Simpler | None,
-    voters: Array,
-    variance: float,
-) -> RelativePose:
-    """Resolve the pose of a fit, and say how it went."""
-    R, t, _ = resolve_cheirality(model.matrix(fit.theta), voters[:: max(1, len(voters) // _VOTERS)])
+def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, variance: float, began: float) -> RelativePose:
+    """Say how it went."""
+    R, t = pose[:9].reshape(3, 3), pose[9:]
     E, errors, inliers = skew(t) @ R, fit.errors, fit.inliers
     status, message = "ok", "The pose is determined by its inliers."
     hessian = np.full((5, 5), np.nan)
@@ -231,34 +231,31 @@ def _pose(
         status = "degenerate"
         message = "A rotation alone explains the matches: the direction of t is not determined."
         R, t, E = simpler.matrix, np.full(3, np.nan), np.full((3, 3), np.nan)
-        if len(simpler.errors) == len(a):
+        if len(simpler.errors) == len(errors):
             errors, inliers = simpler.errors, simpler.inliers
     else:
-        hessian = _hessian(frame, fit, R, t)
+        hessian = _hessian(task.frame, fit, pose)
         if not fit.result.success:
             status, message = "not converged", fit.result.message
     return RelativePose(
         R=R, t=t, E=E, inliers=inliers, errors=errors, threshold=fit.threshold, status=status, message=message,
         result=fit.result, hessian=hessian, variance=variance, starts=fit.starts, chance=fit.chance,
-        seconds=fit.seconds, points=(a, b), K1=inverted(frame.A1), K2=inverted(frame.A2),
+        seconds=time.perf_counter() - began, points=(task.a, task.b), K1=task.K1, K2=task.K2,
     )  # fmt: skip
 
 
-def _hessian(frame: Frame, fit: Fit, R: Array, t: Array) -> Array:
+def _hessian(frame: Frame, fit: Fit, pose: Array) -> Array:
     """Gauss-Newton matrix in the tangent parameters of the pose that was chosen of the four."""
-    point = np.concatenate([R.ravel(), t])
-    if np.array_equal(point, fit.theta):
+    if np.array_equal(pose, fit.theta):
         return fit.result.hessian
     data = list(fit.result.problem.data.columns)
     problem = two_view_problem(ESSENTIAL, data, frame, fit.loss)
-    return problem.linearize(point, 0, problem.n, outer=False, costs=None).hessian
+    return problem.linearize(pose, 0, problem.n, outer=False, costs=None).hessian
 
 
-def _nothing(
-    frame: Frame, a: Points, b: Points, settings: Settings, seconds: float, fit: Fit | None = None
-) -> RelativePose:
+def _nothing(task: _Task, seconds: float, fit: Fit | None = None) -> RelativePose:
     """No geometry better than chance."""
-    n = len(a)
+    n = len(task.a)
     found = "no model fits any sample" if fit is None else f"the best model has {int(fit.inliers.sum())} of {n} inliers"
     nan = np.full((3, 3), np.nan)
     return RelativePose(
@@ -267,5 +264,5 @@ def _nothing(
         message=f"No geometry better than chance: {found}, which wrong matches reach as well.",
         result=None if fit is None else fit.result, hessian=np.full((5, 5), np.nan), variance=math.nan,
         starts=0 if fit is None else fit.starts, chance=math.inf if fit is None else fit.chance, seconds=seconds,
-        points=(a, b), K1=inverted(frame.A1), K2=inverted(frame.A2),
+        points=(task.a, task.b), K1=task.K1, K2=task.K2,
     )  # fmt: skip

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numba import float32, float64, int64
 from numpy.typing import ArrayLike, NDArray
+
+from ..jit import njit
 
 Array = NDArray[np.float64]
 Points = NDArray[Any]
@@ -50,42 +53,53 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
         raise ValueError(f"x1 and x2 must have a row for each match, but x1 has {len(a)} and x2 has {len(b)}")
     if len(a) < minimum:
         raise ValueError(f"{what}: at least {minimum} matches are needed, got {len(a)}")
-    if len(a) <= _CHECK_UP_TO:
-        for name, array in (("x1", a), ("x2", b)):
-            # The sum is finite if all numbers are, and costs a tenth of looking at each.
-            if not np.isfinite(array.sum(dtype=np.float64)):
-                bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
-                if len(bad):
-                    raise ValueError(
-                        f"{name} row {bad[0]} is {array[bad[0]].tolist()}: remove matches that are not finite "
-                        f"({len(bad)} rows)"
-                    )
     for name, array in (("x1", a), ("x2", b)):
-        _check_spread(name, array, minimum, what)
+        few = array if len(a) <= _CHECK_UP_TO else array[:: len(a) // _LOOK_AT]
+        state = _look(few)
+        if state == _NOT_FINITE:
+            bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
+            raise ValueError(
+                f"{name} row {bad[0]} is {array[bad[0]].tolist()}: remove matches that are not finite ({len(bad)} rows)"
+            )
+        if state != _SPREAD and (few is array or _look(array) == state):
+            kind = "coincide" if state == _POINT else "lie on one line"
+            raise ValueError(
+                f"{name}: all points {kind}, which does not determine the {what}; use points spread out in 2-D"
+            )
+        if len(array) <= 64:
+            distinct = len(np.unique(np.asarray(array, dtype=np.float64), axis=0))
+            if distinct < minimum:
+                raise ValueError(f"{name}: only {distinct} distinct points; the {what} needs at least {minimum}")
     return a, b
 
 
-def _check_spread(name: str, x: Points, minimum: int, what: str) -> None:
-    """Points that coincide or lie on one line determine no model."""
-    few = x[:: max(1, len(x) // _LOOK_AT)]
-    if _flat(few) and (len(few) == len(x) or _flat(x)):
-        kind = "coincide" if np.ptp(x, axis=0).max() <= 1e-9 * max(np.abs(x).max(), 1e-300) else "lie on one line"
-        raise ValueError(
-            f"{name}: all points {kind}, which does not determine the {what}; use points spread out in 2-D"
-        )
-    if len(x) <= 64:
-        distinct = len(np.unique(np.asarray(x, dtype=np.float64), axis=0))
-        if distinct < minimum:
-            raise ValueError(f"{name}: only {distinct} distinct points; the {what} needs at least {minimum}")
+_SPREAD, _NOT_FINITE, _POINT, _LINE = 0, 1, 2, 3
 
 
-def _flat(x: Points) -> bool:
-    centred = x - x.mean(axis=0, dtype=np.float64)
-    (xx, xy), (_, yy) = centred.T @ centred
-    largest = max(float(xx + yy), 0.0)
+@njit([int64(float64[:, :]), int64(float32[:, :])], nogil=True, error_model="numpy")
+def _look(x):  # type: ignore[no-untyped-def]
+    """Whether points (n, 2) are spread out, not finite, all in a point, or all on a line."""
+    n = x.shape[0]
+    mx = my = largest = 0.0
+    for i in range(n):
+        mx += x[i, 0]
+        my += x[i, 1]
+        largest = max(largest, max(abs(x[i, 0]), abs(x[i, 1])))
+    if not np.isfinite(mx + my):
+        for i in range(n):
+            if not (np.isfinite(x[i, 0]) and np.isfinite(x[i, 1])):
+                return _NOT_FINITE
+    mx, my = mx / n, my / n
+    xx = xy = yy = 0.0
+    for i in range(n):
+        a, b = x[i, 0] - mx, x[i, 1] - my
+        xx += a * a
+        xy += a * b
+        yy += b * b
+    if xx + yy <= 1e-18 * largest * largest * n:
+        return _POINT
     # Determinant over trace squared: the squared ratio of the spreads across and along the best line.
-    scale = float(np.abs(x).max()) ** 2 * len(x)
-    return largest <= 1e-18 * scale or float(xx * yy - xy * xy) <= 1e-18 * largest * largest
+    return _LINE if xx * yy - xy * xy <= 1e-18 * (xx + yy) ** 2 else _SPREAD
 
 
 def check_intrinsics(K: ArrayLike | None, name: str) -> Array:
@@ -103,16 +117,23 @@ def check_intrinsics(K: ArrayLike | None, name: str) -> Array:
         raise ValueError(f"{name} must be a (3, 3) camera matrix or (fx, fy, cx, cy), got shape {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} holds values that are not finite: {array.tolist()}")
-    if array[2, 2] == 0.0 or not np.allclose(array[2] / array[2, 2], [0.0, 0.0, 1.0], atol=1e-12):
+    if array[2, 2] == 0.0 or abs(array[2, 0]) + abs(array[2, 1]) > 1e-12 * abs(array[2, 2]):
         raise ValueError(f"{name}: the last row must be 0 0 1, got {array[2].tolist()}; is the matrix transposed?")
-    array /= array[2, 2]
-    if abs(array[1, 0]) > 1e-9 * np.abs(array).max():
+    if array[2, 2] != 1.0:
+        array /= array[2, 2]
+    if abs(array[1, 0]) > 1e-9 * max(abs(array[0, 0]), abs(array[1, 1])):
         raise ValueError(f"{name}: a camera matrix is upper triangular, got {array.tolist()}; is it transposed?")
     if not (array[0, 0] > 0.0 and array[1, 1] > 0.0):
         raise ValueError(
             f"{name} is singular or mirrored: focal lengths must be positive, got {array[0, 0]} and {array[1, 1]}"
         )
     return array
+
+
+def inverse_intrinsics(K: Array) -> Array:
+    """The inverse of a checked camera matrix: (s, f, c) of an upper triangle, in closed form."""
+    fx, s, cx, fy, cy = float(K[0, 0]), float(K[0, 1]), float(K[0, 2]), float(K[1, 1]), float(K[1, 2])
+    return np.array([[1 / fx, -s / (fx * fy), (s * cy - cx * fy) / (fx * fy)], [0, 1 / fy, -cy / fy], [0, 0, 1.0]])
 
 
 def undistort(x: Points, K: Array, coefficients: ArrayLike) -> Array:
@@ -132,7 +153,7 @@ def undistort(x: Points, K: Array, coefficients: ArrayLike) -> Array:
     if not 1 <= len(given) <= 8 or not np.isfinite(given).all():
         raise ValueError(f"distortion must be 1 to 8 finite numbers (k1 k2 p1 p2 k3 k4 k5 k6), got {coefficients!r}")
     k1, k2, p1, p2, k3, k4, k5, k6 = np.concatenate([given, np.zeros(8 - len(given))])
-    A = np.linalg.inv(K)
+    A = inverse_intrinsics(K)
     u = np.asarray(x, dtype=np.float64) @ A[:2, :2].T + A[:2, 2]
     target = u.copy()
     h = 1e-7

@@ -64,6 +64,38 @@ def in_front(R: ArrayLike, t: ArrayLike, rays: Array) -> NDArray[np.bool_]:
     return out
 
 
+@compiled
+def _vote(pose, rays, out):  # type: ignore[no-untyped-def]
+    """Of the four poses with the same E as (R, t), (12,), the one with most points before both cameras."""
+    best, most = pose.copy(), -1
+    flags = np.empty(rays.shape[0], dtype=np.bool_)
+    for turned in range(2):
+        R = pose[:9].copy().reshape(3, 3)
+        if turned:  # by pi about t: (2 t t' - 1) R
+            for j in range(3):
+                dot = 2.0 * (pose[9] * pose[j] + pose[10] * pose[3 + j] + pose[11] * pose[6 + j])
+                for i in range(3):
+                    R[i, j] = dot * pose[9 + i] - pose[3 * i + j]
+        for sign in (1.0, -1.0):
+            t = sign * pose[9:]
+            votes = _before_both(R, t, rays, flags)
+            if votes > most:
+                most = votes
+                best[:9], best[9:] = R.reshape(9), t
+                out[:] = flags
+    return best
+
+
+def choose_pose(pose: Array, rays: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Of the four poses that share their E with (R, t), (12,), the one that puts most points before both cameras.
+
+    Returns the pose, (12,), the same numbers if it is the one given, and whether each match is before its cameras.
+    """
+    out = np.zeros(len(rays), dtype=np.bool_)
+    best: Array = _vote(pose, rays, out)
+    return best, out
+
+
 def resolve_cheirality(E: ArrayLike, rays: Array) -> tuple[Array, Array, float]:
     """The pose of E that puts most points in front of both cameras.
 
@@ -76,13 +108,6 @@ def resolve_cheirality(E: ArrayLike, rays: Array) -> tuple[Array, Array, float]:
     -------
     (R, t, share): rotation, unit translation, and the share of the points that lie before both cameras.
     """
-    Ra, Rb, direction = decompose_essential(E)
-    out = np.empty(len(rays), dtype=np.bool_)
-    rays = np.ascontiguousarray(rays, dtype=np.float64)
-    best: tuple[int, Array, Array] = (-1, Ra, direction)
-    for R in (Ra, Rb):
-        for t in (direction, -direction):
-            votes = int(_before_both(np.ascontiguousarray(R), np.ascontiguousarray(t), rays, out))
-            if votes > best[0]:
-                best = (votes, R, t)
-    return best[1], best[2], best[0] / max(len(rays), 1)
+    R, _, t = decompose_essential(E)
+    best, front = choose_pose(np.concatenate([R.ravel(), t]), np.ascontiguousarray(rays, dtype=np.float64))
+    return best[:9].reshape(3, 3), best[9:], float(front.mean()) if len(front) else 0.0

@@ -19,6 +19,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -118,9 +119,14 @@ class Settings:
     levels: int | None
     search: SearchOptions
     threads: int
-    rng: np.random.Generator
+    seed: np.random.Generator | int | None
     options: dict[str, Any]
     """Of the solver."""
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """Made when it is needed: refining a start needs none."""
+        return as_generator(self.seed)
 
 
 def make_settings(
@@ -153,8 +159,9 @@ def make_settings(
         raise ValueError(f"threads must be a whole number from 1, got {threads!r}")
     limit = float(options.get("max_time", math.inf))
     search = SearchOptions(starts=starts, max_starts=max_starts, confidence=confidence, max_time=limit)
-    Options.of(**options)
-    return Settings(cut, loss, levels, search, int(threads), as_generator(rng), options)
+    if len(options) > ("max_time" in options):
+        Options.of(**options)
+    return Settings(cut, loss, levels, search, int(threads), rng, options)
 
 
 def find_start(model: Model, frame: Frame, x1: Points, x2: Points, settings: Settings) -> Array | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,9 @@ class Frame:
     maps: bool = False
     """Whether the model maps image 1 to image 2 (H) instead of relating them (E, F)."""
 
-    @property
+    @cached_property
     def B2(self) -> Array:
+        """What stands left of the model's matrix: A2' or, for maps, the inverse of A2."""
         return inverted(self.A2) if self.maps else self.A2.T.copy()
 
     def to_pixels(self, X: Array) -> Array:
@@ -175,10 +177,10 @@ ESSENTIAL_ANGLES = Model(
 )  # fmt: skip
 
 
-def pose_of(model: Model, theta: Array) -> tuple[Array, Array]:
-    """Rotation (3, 3) and unit translation of a point of either form of the essential matrix."""
-    point = pose_from_angles(theta) if model is ESSENTIAL_ANGLES else theta
-    return point[:9].reshape(3, 3), point[9:12]
+def pose_of(model: Model, theta: Array) -> Array:
+    """Rotation, row by row, and unit translation, (12,), of a point of either form of the essential matrix."""
+    pose: Array = pose_from_angles(theta) if model is ESSENTIAL_ANGLES else theta
+    return pose
 
 
 def two_view_problem(

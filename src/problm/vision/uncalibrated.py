@@ -62,7 +62,7 @@ def estimate(
     start = find_start(model, frame, a, b, settings) if theta is None else theta
     if start is None:
         return None, math.nan
-    result = refine(model, frame, [a, b], start, squares, 1, settings.threads, settings.rng, settings.options)
+    result = refine(model, frame, [a, b], start, squares, 1, settings.threads, settings.seed, settings.options)
     errors = error_norms(result)
     inliers = np.ones(len(a), dtype=bool) if settings.threshold is None else errors < settings.threshold
     cut = settings.threshold or math.nan
