@@ -55,7 +55,7 @@ class _Lowering:
 
     uses: Counter[int]
     nodes: list[_Node] = field(default_factory=list)
-    scalars: dict[int, Expression] = field(default_factory=dict)
+    scalars: dict[int, Expression] = field(default_factory=lambda: {_ZERO.serial: _ZERO, _ONE.serial: _ONE})
     _known: dict[_Node, int] = field(default_factory=dict)
     _terms: dict[int, Term] = field(default_factory=dict)
 

@@ -150,6 +150,9 @@ class Expression:
 
         return call_array_function(function, args, options)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _node, (self.op, self.args, self.value)  # made anew where it is unpickled, and shared there
+
     def __repr__(self) -> str:
         return f"<expression {to_text(self)}>"
 
@@ -366,15 +369,18 @@ def topological(roots: Iterable[Expression]) -> list[Expression]:
     return order
 
 
-def evaluate(outputs: Sequence[Expression], theta: Sequence[float], columns: Sequence[Any]) -> list[Any]:
-    """Values by NumPy, one operation at a time: slow, and independent of the compiled tape."""
+def evaluate(outputs: Sequence[Expression], theta: Sequence[Any], columns: Sequence[Any]) -> list[Any]:
+    """Values by NumPy, one operation at a time: slow, and independent of the compiled tape.
+
+    Parameters and columns may be numbers or arrays of any type of float; they are broadcast.
+    """
     values: dict[int, Any] = {}
     with np.errstate(all="ignore"):
         for e in topological(outputs):
             if e.op == "constant":
                 values[e.serial] = np.float64(e.value)
             elif e.op == "parameter":
-                values[e.serial] = np.float64(theta[int(e.value)])
+                values[e.serial] = theta[int(e.value)]
             elif e.op == "variable":
                 values[e.serial] = columns[int(e.value)]
             else:

@@ -72,6 +72,10 @@ class Model:
     ) -> Model:
         return cls(tuple(parameters), tuple(variables), response, body, guesser=guesser, kind=kind)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (self.parameters, self.variables, self.response, self.body, self.function, self.derivative)
+        return Model, (*parts, self.guesser, self.terms, self.kind)  # programs are made anew
+
     @property
     def expression(self) -> str:
         """The right side as text, or the name of the function."""

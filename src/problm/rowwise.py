@@ -9,6 +9,8 @@ say what it closes over. It takes a second or two.
 
 from __future__ import annotations
 
+import cmath
+import math
 import types as python_types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,11 +24,18 @@ from numba.np.unsafe.ndarray import to_fixed_tuple
 from numpy.typing import NDArray
 
 from .kernels import FILL
-from .tracing import _names
+from .tracing import Rules, instrumented, names_in
 
 Array = NDArray[np.float64]
 _STEP = 1e-30
 _CBRT_EPS = float(np.finfo(float).eps ** (1 / 3))
+# For Numba: the functions that it calls compiled too, and for the complex step ``cmath`` in place of ``math``.
+_REAL = Rules({}, wrap=njit)
+_COMPLEX = Rules(
+    {id(math): cmath}
+    | {id(getattr(math, name)): getattr(cmath, name) for name in dir(cmath) if callable(getattr(math, name, None))},
+    wrap=njit,
+)
 # Defined for complex numbers, but not the derivative's continuation of the real function.
 _NOT_ANALYTIC = {"abs", "fabs", "absolute", "real", "imag", "conj", "conjugate", "angle", "sign", "copysign", "hypot"}
 
@@ -106,9 +115,11 @@ def _taker(widths: Sequence[int]) -> Any:
     return take
 
 
-def _caller(function: Callable[..., Any], widths: Sequence[int], n_parameters: int, curve: bool) -> Any:
+def _caller(
+    function: Callable[..., Any], widths: Sequence[int], n_parameters: int, curve: bool, rules: Rules = _REAL
+) -> Any:
     """Compiled ``(theta, rows, i, out)``: the function's values for row i, flat."""
-    inner = function if hasattr(function, "py_func") else njit(function)
+    inner = njit(instrumented(function, rules))
     take = _taker(widths)
     if curve:
 
@@ -170,10 +181,10 @@ def row_fill(
         else:
             derivative = _differences(value, p, d)
             how = "central differences"
-            exact = _complex_step(value, p, d)
+            exact = _complex_step(_caller(function, widths, d, curve, _COMPLEX), p, d)
             if not _suspicious(function) and _agree(exact, derivative, theta, rows, p * d):
                 derivative, how = exact, "complex step"
-    except NumbaError as error:
+    except Exception as error:  # Numba raises errors of many types
         raise TypeError(
             f"{name} can neither be recorded as an expression nor be compiled by Numba; use simple arithmetic and "
             "functions of math or numpy on numbers, or pass it as a NumPy function. Numba says: "
@@ -247,7 +258,7 @@ def _suspicious(function: Callable[..., Any]) -> bool:
     function = getattr(function, "py_func", function)
     if not isinstance(function, python_types.FunctionType):
         return True
-    names = _names(function.__code__)
-    called = [function.__globals__.get(n) for n in names]
-    inner = [f for f in called if isinstance(getattr(f, "py_func", None), python_types.FunctionType)]
-    return bool(names & _NOT_ANALYTIC) or any(_suspicious(f) for f in inner if f is not None)
+    names = names_in(function.__code__)
+    called = [getattr(function.__globals__.get(n), "py_func", function.__globals__.get(n)) for n in names]
+    inner = [f for f in called if isinstance(f, python_types.FunctionType) and f is not function]
+    return bool(names & _NOT_ANALYTIC) or any(names_in(f.__code__) & _NOT_ANALYTIC for f in inner)

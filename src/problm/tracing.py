@@ -12,9 +12,11 @@ caller then compiles the function instead (`problm.rowwise`).
 from __future__ import annotations
 
 import builtins
+import contextlib
 import math
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -135,15 +137,18 @@ def _recording(original: Callable[..., Any], symbolic: Callable[..., Any]) -> Ca
     return call
 
 
-_MATH = {
-    name: _recording(getattr(math, name), FUNCTIONS[name])
-    for name in (*FUNCTIONS, "atan2", "fabs")
-    if hasattr(math, name) and name in FUNCTIONS
-}
-_MATH["fabs"] = _recording(math.fabs, FUNCTIONS["abs"])
-_MATH["fmod"] = _recording(math.fmod, lambda x, y: x - make("sign", x / y) * make("floor", abs(x / y)) * y)
-_BY_IDENTITY = {id(getattr(math, name)): replacement for name, replacement in _MATH.items()}
-_BUILTINS = {"min": _recording(min, FUNCTIONS["min"]), "max": _recording(max, FUNCTIONS["max"])}
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a function sees in place of some objects in its namespace, found by identity."""
+
+    objects: dict[int, Any]
+    builtins: dict[str, Any] = field(default_factory=dict)
+    wrap: Callable[[Any], Any] = _same
+    """Applied to the functions that it calls."""
 
 
 class _Math:
@@ -153,50 +158,56 @@ class _Math:
         return _MATH[name] if name in _MATH else getattr(math, name)
 
 
-def _names(code: types.CodeType) -> set[str]:
+_MATH = {name: _recording(getattr(math, name), f) for name, f in FUNCTIONS.items() if hasattr(math, name)}
+_MATH["fabs"] = _recording(math.fabs, FUNCTIONS["abs"])
+_MATH["fmod"] = _recording(math.fmod, lambda x, y: x - make("sign", x / y) * make("floor", abs(x / y)) * y)
+RECORDING = Rules(
+    {id(math): _Math()} | {id(getattr(math, name)): replacement for name, replacement in _MATH.items()},
+    {"min": _recording(min, FUNCTIONS["min"]), "max": _recording(max, FUNCTIONS["max"])},
+)
+
+
+def names_in(code: types.CodeType) -> set[str]:
+    """Global names and attributes in a function's code, and in the functions inside it."""
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return set(code.co_names).union(*(_names(c) for c in inner))
+    return set(code.co_names).union(*(names_in(c) for c in inner))
 
 
-def instrumented(function: Callable[..., Any], _seen: dict[int, Any] | None = None) -> Callable[..., Any]:
-    """The same function with ``math`` and its functions replaced, also in the functions that it calls."""
+def instrumented(
+    function: Callable[..., Any], rules: Rules = RECORDING, _seen: dict[int, Any] | None = None
+) -> Callable[..., Any]:
+    """The same function in a namespace with other objects, also for the functions that it calls."""
     seen = {} if _seen is None else _seen
 
     def convert(value: Any) -> Any:
-        if value is math:
-            return _Math()
-        if id(value) in _BY_IDENTITY and callable(value):
-            return _BY_IDENTITY[id(value)]
-        value = getattr(value, "py_func", value)  # a function compiled by Numba
-        return instrumented(value, seen) if isinstance(value, types.FunctionType) and _own(value) else value
+        if id(value) in rules.objects:
+            return rules.objects[id(value)]
+        plain = getattr(value, "py_func", value)  # a function compiled by Numba
+        if isinstance(plain, types.FunctionType) and _own(plain):
+            return rules.wrap(instrumented(plain, rules, seen))
+        return value
 
     function = getattr(function, "py_func", function)
     if isinstance(function, types.MethodType):
-        return types.MethodType(instrumented(function.__func__, seen), function.__self__)
+        return types.MethodType(instrumented(function.__func__, rules, seen), function.__self__)
     if not isinstance(function, types.FunctionType):
         return function
     if id(function) in seen:
         return seen[id(function)]  # type: ignore[no-any-return]
     scope = dict(function.__globals__)
-    copy = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    cells = tuple(types.CellType() for _ in function.__closure__ or ())
+    copy = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, cells or None)
     copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__module__ = function.__module__
     seen[id(function)] = copy
-    for name in _names(function.__code__):
+    for name in names_in(function.__code__):
         if name in scope:
             scope[name] = convert(scope[name])
-        elif name in _BUILTINS and hasattr(builtins, name):
-            scope[name] = _BUILTINS[name]
-    if function.__closure__:
-        cells = []
-        for cell in function.__closure__:
-            try:
-                cells.append(types.CellType(convert(cell.cell_contents)))
-            except ValueError:  # an empty cell
-                cells.append(cell)
-        whole = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, tuple(cells))
-        whole.__kwdefaults__ = function.__kwdefaults__
-        seen[id(function)] = whole
-        return whole
+        elif name in rules.builtins and hasattr(builtins, name):
+            scope[name] = rules.builtins[name]
+    for cell, original in zip(cells, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # an empty cell
+            cell.cell_contents = convert(original.cell_contents)
     return copy
 
 
