@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import inputs
+from .backends import backend_rows, detect
 from .functions import JACOBIANS, FunctionProblem
 from .losses import as_loss
 from .options import suggest
@@ -42,6 +43,7 @@ def least_squares(
     nan_policy: str = "reject",
     rng: np.random.Generator | int | None = 0,
     threads: int | None = None,
+    backend: str | None = None,
     max_memory: int | float | str | None = None,
     client: Any = None,
     callback: Callable[..., Any] | None = None,
@@ -92,6 +94,9 @@ def least_squares(
         Of the random order. The default, 0, gives the same bits in every call; None draws from the system.
     threads : int, optional
         For compiled models; by default all cores that the process may use.
+    backend : {'numpy', 'jax', 'torch'}, optional
+        What ``fun`` is written with; by default detected. JAX and PyTorch functions, for a batch or for a single row,
+        get exact derivatives and run on their device (see `problm.backends`).
     max_memory : int or str, optional
         Bytes, or text such as ``"2GB"``, that data from files may take; by default half of the free memory.
     client : dask.distributed.Client, optional
@@ -161,6 +166,10 @@ def least_squares(
         if hasattr(fun, "residual_kernel"):
             return compiled_rows(fun, few, dim, the_loss, threads)
         bound = _bind(fun, args, extra), _bind(jac, args, extra)
+        if few and backend != "numpy" and not callable(jac):
+            other = backend_rows(backend or detect(fun), bound[0], few, start, dim, the_loss, manifold)
+            if other is not None:
+                return other
         return function_rows(*bound, few, start, dim, the_loss, manifold, limits)
 
     problem: Problem
@@ -176,20 +185,19 @@ def least_squares(
         raise ValueError(
             f"{problem.n} residual blocks cannot determine {dim} parameters: give more data or fix parameters"
         )
-    if progress:
-        from .report.progress import with_progress
+    from .report.progress import showing
 
-        callback = with_progress(callback, progress)
-    return solve(
-        problem,
-        start,
-        space=space,
-        acceptance="holdout" if acceptance is None else acceptance,
-        nan_policy="raise" if nan_policy == "raise" else "reject",
-        rng=rng,
-        callback=callback,
-        **options,
-    )
+    with showing(callback, progress) as callback:
+        return solve(
+            problem,
+            start,
+            space=space,
+            acceptance="holdout" if acceptance is None else acceptance,
+            nan_policy="raise" if nan_policy == "raise" else "reject",
+            rng=rng,
+            callback=callback,
+            **options,
+        )
 
 
 def function_problem(

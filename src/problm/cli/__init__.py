@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from .exits import MISSING
+from .exits import INTERRUPTED, MISSING
 
 
 def main() -> None:
@@ -18,6 +18,10 @@ def main() -> None:
     except ImportError:
         print("problm: the command line needs Typer and Rich: pip install 'problm[cli]'", file=sys.stderr)
         raise SystemExit(MISSING) from None
-    from .app import app
+    try:
+        from .app import app
 
-    app(prog_name="problm")
+        app(prog_name="problm")
+    except KeyboardInterrupt:  # before a command began: importing takes a moment
+        print("problm: interrupted", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None

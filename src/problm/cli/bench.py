@@ -21,8 +21,9 @@ def command(ctx: typer.Context) -> None:
     paths = os.pathsep.join([str(root), *([inherited] if inherited else [])])
     arguments = ctx.args or ["--help"]
     try:
+        # -P: the harness of the checkout that was found, not one of the folder that happens to be current.
         code = subprocess.call(  # noqa: S603  our own interpreter, arguments as the user gave them, no shell
-            [sys.executable, "-m", "bench", *arguments], env={**os.environ, "PYTHONPATH": paths}
+            [sys.executable, "-P", "-m", "bench", *arguments], env={**os.environ, "PYTHONPATH": paths}
         )
     except KeyboardInterrupt:
         code = INTERRUPTED

@@ -11,7 +11,6 @@ import typer
 
 from .. import __version__
 from ..report import page
-from . import demo_curve, demo_pose
 from .common import Debug, Folder, Json, Quiet, Seed, Voice
 from .demo_parts import HEADER, Part
 
@@ -25,6 +24,8 @@ def command(
     debug: Debug = False,
 ) -> None:
     """Alignment, essential matrix and a 10^7-point curve fit on data made here; writes demo/report.html."""
+    from . import demo_curve, demo_pose
+
     began = time.perf_counter()
     voice, folder = Voice(json, quiet), Folder(output)
     voice.say(f"ProBLM {__version__}: three problems, made here, solved here.\n")

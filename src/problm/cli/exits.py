@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 import traceback
@@ -44,6 +45,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
+        if kwargs.get("quiet"):
+            logging.getLogger("problm").setLevel(logging.ERROR)
         try:
             command(*args, **kwargs)
         except typer.Exit:

@@ -27,11 +27,11 @@ from .common import (
     outcome,
 )
 from .exits import Bad, leave
-from .fit_data import Rows, load, split_model
 
 if TYPE_CHECKING:
     from ..fitmodel import Model
     from ..result import Result
+    from .fit_data import Rows
 
 
 def command(
@@ -77,6 +77,8 @@ def command(
     Prints parameters with standard errors, correlations and goodness of fit; writes result.json, report.html and
     fit.png to the output folder.
     """
+    from .fit_data import load, split_model  # SciPy comes with it: not for --help
+
     voice = Voice(json, quiet)
     folder = None if no_output else Folder(output or Path("fit"))
     compiled, columns = split_model(model, file, variables)

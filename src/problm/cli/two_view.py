@@ -136,15 +136,17 @@ def _run(
     no_output: bool,
     voice: Voice,
 ) -> None:
+    from ..vision.images import read_image
     from ..vision.matches import read_matches
 
     folder = None if no_output else Folder(output or Path("out"))
     x1, x2 = read_matches(_file(matches))
+    pictures = [read_image(path, f"image{i}").values() for i, path in enumerate(images or (), 1)]
     with voice.progress() as progress:
         fit = estimate(x1, x2, **options, **({} if progress is None else {"callback": progress}))
     voice.say(str(fit))
     content = fit.to_dict()
-    files = [] if folder is None else _write(folder, fit, x1, x2, matches, images, content)
+    files = [] if folder is None else _write(folder, fit, x1, x2, matches, pictures, content)
     for path in files:
         voice.say(f"wrote {path}")
     voice.finish({**content, "files": [str(f) for f in files]})
@@ -152,7 +154,7 @@ def _run(
 
 
 def _write(
-    folder: Folder, fit: Any, x1: Any, x2: Any, matches: Path, images: tuple[Path, Path] | None, content: dict[str, Any]
+    folder: Folder, fit: Any, x1: Any, x2: Any, matches: Path, pictures: list[Any], content: dict[str, Any]
 ) -> list[Path]:
     rows = np.column_stack([x1, x2, fit.errors, fit.inliers])
     lines = ["x1,y1,x2,y2,error,inlier", *(",".join(f"{v:.10g}" for v in row) for row in rows)]
@@ -161,7 +163,7 @@ def _write(
         folder.write("matches.csv", "\n".join(lines) + "\n"),
     ]
     parts = [page.paragraph(str(matches), note=True), page.listing(str(fit))]
-    figure = optional(lambda: fit.plot(*(images or ())))
+    figure = optional(lambda: fit.plot(*pictures))
     if figure is not None:
         png = page.figure_png(figure)
         files.append(folder.write("matches.png", png))

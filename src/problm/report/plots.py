@@ -32,16 +32,21 @@ def plot_result(result: Result) -> Any:
     """Cost, batch size, residual histogram and correlations; returns a Matplotlib figure."""
     figure, axes = new_figure(2, 2, figsize=(9, 6.5))
     history = result.history
-    seconds = 1e3 * np.asarray(history.seconds)
+    # The first thousand rows take microseconds and the last pass most of the time: only a logarithm shows both.
+    milliseconds = np.maximum(1e3 * np.asarray(history.seconds), 1e-3)
     ax = axes[0, 0]
-    ax.plot(seconds, history.cost, ".-")
-    ax.set(xlabel="time [ms]", ylabel="cost (estimated from the batch)", title=result.status.name.lower())
-    if len(history) and min(history.cost) > 0:
-        ax.set_yscale("log")
+    ax.plot(milliseconds, history.cost, ".-")
+    ax.set(xlabel="time [ms]", ylabel="cost (estimated from the batch)", title=f"ended: {result.status.name.lower()}")
+    if len(history):
+        ax.set_xscale("log")
+        if min(history.cost) > 0:
+            ax.set_yscale("log")
     ax = axes[0, 1]
-    ax.step(seconds, history.batch_size, where="post", color="C1")
+    ax.step(milliseconds, history.batch_size, where="post", color="C1")
     ax.axhline(result.n, color="0.7", lw=1)
     ax.set(xlabel="time [ms]", ylabel="residual blocks in the batch", yscale="log", title="batch size")
+    if len(history):
+        ax.set_xscale("log")
     residual_histogram(axes[1, 0], result)
     correlation_picture(axes[1, 1], result)
     return figure

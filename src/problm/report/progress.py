@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
 
 from ..result import State
 
@@ -18,36 +20,50 @@ class ProgressLine:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
+        self.terminal = self.stream.isatty()
         self.shown = -_PERIOD
         self.width = 0
 
     def __call__(self, state: State) -> None:
         now = time.perf_counter()
-        if not self.stream.isatty() or now - self.shown < _PERIOD:
+        if not self.terminal or now - self.shown < _PERIOD:
             return
         self.shown = now
         left = f", about {state.seconds_left:.1f} s left" if state.seconds_left > 0.1 else ""
         text = (
             f"problm {state.seconds:6.1f} s  batch {state.batch_size:,} of {state.n:,}  "
-            f"cost {state.cost:.6g}  {state.decision}{left}"
+            f"cost {state.cost:.6g}{left}  {state.decision}"
         )
-        self.stream.write("\r" + text.ljust(self.width))
-        self.stream.flush()
+        # A line that wraps could not be taken back.
+        text = text[: shutil.get_terminal_size().columns - 1]
+        self._write(text.ljust(self.width))
         self.width = len(text)
 
     def close(self) -> None:
+        """Wipe the line."""
         if self.width:
-            self.stream.write("\r" + " " * self.width + "\r")
-            self.stream.flush()
+            self._write(" " * self.width + "\r")
             self.width = 0
 
+    def _write(self, text: str) -> None:
+        self.stream.write("\r" + text)
+        self.stream.flush()
 
-def with_progress(callback: Callback | None, progress: bool | Callback) -> Callback:
-    """The user's callback with progress shown before it."""
-    show: Any = progress if callable(progress) else ProgressLine()
+
+@contextmanager
+def showing(callback: Callback | None, progress: bool | Callback) -> Iterator[Callback | None]:
+    """The user's callback with progress shown before it; the line is wiped at the end, whatever ends it."""
+    if not progress:
+        yield callback
+        return
+    line = ProgressLine()
+    show: Callback = progress if callable(progress) else line
 
     def both(state: State) -> object:
         show(state)
         return callback(state) if callback is not None else None
 
-    return both
+    try:
+        yield both
+    finally:
+        line.close()
