@@ -110,6 +110,7 @@ class AffineProblem:
         self.data = SampledColumns([*views, loadable(depths)], rng)
         self._everything = describe(self.data.columns)
         self._last: tuple[Any, Any] = (None, None)  # the frame of the latest point
+        self._described: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     @property
     def n(self) -> int:
@@ -133,6 +134,7 @@ class AffineProblem:
 
     def release(self) -> None:
         self.data.release()
+        self._described.clear()
 
     def retract(self, theta: Array, delta: Array) -> Array:
         return move(theta, np.ascontiguousarray(delta), self._frame(theta)[2])
@@ -164,24 +166,27 @@ class AffineProblem:
 
     def residuals(self, theta: Array) -> Array:
         """Residuals (n, 2C) of all tracks, with their points where they lie best."""
-        x, y = self._solve(theta)
-        C = self.views
-        return y + x @ _axes(theta, C).T
+        return self.solution(theta)[1]
 
     def points(self, theta: Array) -> Array:
         """The eliminated points (n, 3)."""
-        depths = np.asarray(self.data.columns[-1], dtype=np.float64)
-        return self._solve(theta)[0] * depths[:, None]
+        return self.solution(theta)[0]
+
+    def solution(self, theta: Array) -> tuple[Array, Array]:
+        """Points (n, 3) and residuals (n, 2C) of all tracks."""
+        depths = np.asarray(self.data.columns[-1], dtype=np.float64)[:, None]
+        y = theta[9 * self.views :] / depths
+        for c, view in enumerate(self.data.columns[:-1]):
+            y[:, 2 * c : 2 * c + 2] -= np.asarray(view, dtype=np.float64)
+        Q, S = self._frame(theta)[:2]
+        x = y @ Q @ S.T
+        y += x @ _axes(theta, self.views).T
+        x *= depths
+        return x, y
 
     def first_bad_row(self, theta: Array) -> int | None:
         bad = np.flatnonzero(~np.isfinite(self.costs(theta, 0, self.n)))
         return int(bad[0]) if len(bad) else None
-
-    def _solve(self, theta: Array) -> tuple[Array, Array]:
-        observed = np.concatenate(self.data.columns[:-1], axis=1).astype(np.float64, copy=False)
-        y = theta[9 * self.views :] / np.asarray(self.data.columns[-1], dtype=np.float64)[:, None] - observed
-        Q, S, _, _, _ = self._frame(theta)
-        return y @ Q @ S.T, y
 
     def _frame(self, theta: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Q (2C, 3), S = -R_A^-1 (3, 3), N (2C, 2C - 3), the rotations (3C, 3), and T (2C,) of a point."""
@@ -207,8 +212,13 @@ class AffineProblem:
     def _columns(self, lo: int, hi: int) -> NDArray[np.int64]:
         if lo == 0 and hi == self.n:
             return self._everything
-        self._views = self.data.rows(lo, hi)
-        return describe(self._views)
+        rows = self.data.rows(lo, hi)
+        known = self._described.get((lo, hi))
+        # Views of the same gathered buffers lie where they lay; `base` being kept, its identity cannot be reused.
+        if known is None or known[0].base is not rows[0].base or rows[0].base is None:
+            known = self._described[lo, hi] = (*rows, describe(rows))
+        found: NDArray[np.int64] = known[-1]
+        return found
 
 
 def affine_bundle_adjustment(
@@ -287,7 +297,8 @@ def affine_bundle_adjustment(
     generator = as_generator(rng)
     R, t = given_cameras(cameras, C) if cameras is not None else (None, np.zeros((C, 3)))
     depth = fixed_depths(depths, points, R, t, P)
-    sample = np.sort(generator.choice(P, min(P, 5000), replace=False, shuffle=False))
+    # All points would take longer to look at than to fit; the solver names any that are not finite when it meets them.
+    sample = np.sort(generator.choice(P, min(P, 200 if R is not None else 5000), replace=False, shuffle=False))
     if not np.isfinite(seen[:, sample]).all():
         raise ValueError(
             "observations must be finite: every point must be seen in every view (leave out points that are not, "
@@ -312,14 +323,14 @@ def affine_bundle_adjustment(
     # Shift the world to where the start's translations had it: adds A c, which no residual sees.
     best = result.x.copy()
     best[9 * C :] += _axes(best, C) @ np.linalg.lstsq(axes, theta[9 * C :], rcond=None)[0]
-    residuals = problem.residuals(best)
+    points_found, residuals = problem.solution(best)
     squares = np.einsum("pk,pk->p", residuals, residuals)
     translations = t.copy()
     translations[:, :2] = best[9 * C :].reshape(C, 2)
     return AffineBundle(
         best[: 9 * C].reshape(C, 3, 3).copy(),
         translations,
-        problem.points(best),
+        points_found,
         depth,
         float(the_loss.cost(squares).sum()),
         float(np.sqrt(squares.sum() / (C * P))),
