@@ -4,7 +4,7 @@
     python bench/big.py run DIR --max-memory 800MB
     python bench/big.py clusters --runs 200       # false acceptance on sorted and clustered files
 
-``run`` reports: seconds and bytes read until the cost (over all rows) is within 1.001 of its minimum, seconds and passes
+``run`` reports: seconds and bytes read until the cost over all rows is within 1.001 of its minimum, seconds and passes
 until the certificate, peak memory of the process, and the rate at which ``dd`` reads the same file, all in one run and
 with the page cache emptied of the file before each. Bytes are those that the process caused to be read from storage
 (/proc/self/io, Linux).

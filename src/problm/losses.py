@@ -176,4 +176,5 @@ def _checked(function: Callable[..., Any]) -> LossFunction:
             )
         return np.asarray(values[0], dtype=np.float64), np.asarray(values[1], dtype=np.float64)
 
+    rho.__wrapped__ = function  # type: ignore[attr-defined]  # for backends with arrays of their own
     return rho

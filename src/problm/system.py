@@ -189,6 +189,9 @@ class System:
         units = self._factor if self._diagonal is None else self._factor / np.sqrt(self._diagonal)
         left, values, right = np.linalg.svd(units, full_matrices=False)
         keep = values > values[0] * _RANK
+        if not keep.any():  # a loss that gives every block the weight zero
+            self._factor = None
+            return
         inner = left[:, keep].T @ factor[:, d] / root
         self._svd = (inner, values[keep], right[keep].T)
         self.least_curvature = float(values[keep][-1]) ** 2

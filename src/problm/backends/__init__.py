@@ -1,0 +1,110 @@
+"""Residual functions written with JAX or PyTorch: exact derivatives, on whatever device they have.
+
+`detect` tells from a function which library it is written with; `backend_rows` makes the model that the solver runs.
+Neither library is imported unless a function uses it or ``backend=`` names it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..losses import Loss
+from ..options import suggest
+from ..problem import Theta
+from ..rows import Columns, Rows
+
+BACKENDS = ("numpy", "jax", "torch")
+_PACKAGES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}
+
+
+def detect(function: Any) -> str:
+    """``"jax"`` or ``"torch"`` if the function's code refers to one of them, else ``"numpy"``.
+
+    Looked at are the global names and the closure that the function and the functions nested in it use.
+
+    Examples
+    --------
+    >>> detect(lambda t, x: t[0] * x)
+    'numpy'
+    """
+    if not any(package in sys.modules for package in _PACKAGES):
+        return "numpy"
+    for value in _referred(function, set()):
+        found = _PACKAGES.get(_package(value))
+        if found is not None:
+            return found
+    return "numpy"
+
+
+def backend_rows(
+    backend: str | None, fun: Callable[..., Any], few: Columns, start: Theta, dim: int, loss: Loss, manifold: Any
+) -> Rows | None:
+    """The model of a function for the backend named or detected; None for NumPy."""
+    if backend is not None and backend not in BACKENDS:
+        raise ValueError(
+            f"backend={backend!r} is not known{suggest(backend, BACKENDS)}; choose one of {', '.join(BACKENDS)}"
+        )
+    name = backend or detect(fun)
+    if name == "numpy":
+        return None
+    if not few:
+        raise ValueError(f"data is needed with backend={name!r}: the residuals are evaluated batch by batch")
+    move = None if manifold is None else manifold.retract
+    if name == "jax":
+        from .jax_backend import jax_rows
+
+        return jax_rows(fun, few, start, dim, loss, move)
+    from .torch_backend import torch_rows
+
+    return torch_rows(fun, few, start, dim, loss, move)
+
+
+def _package(value: Any) -> str:
+    name = value.__name__ if isinstance(value, types.ModuleType) else getattr(type(value), "__module__", "")
+    if not isinstance(value, types.ModuleType) and str(name).partition(".")[0] not in _PACKAGES:
+        name = getattr(value, "__module__", None) or ""
+    return str(name).partition(".")[0]
+
+
+def _referred(function: Any, seen: set[int]) -> Iterator[Any]:
+    """The function, and what its code refers to by global names and closures, functions of the user's followed."""
+    if id(function) in seen or len(seen) > 200:
+        return
+    seen.add(id(function))
+    yield function
+    if isinstance(function, functools.partial):
+        yield from _referred(function.func, seen)
+        return
+    inner = getattr(function, "__wrapped__", None)
+    if inner is not None:
+        yield from _referred(inner, seen)
+    if not isinstance(function, types.FunctionType):
+        method = getattr(function, "__func__", None) or getattr(type(function), "__call__", None)  # noqa: B004
+        if isinstance(method, types.FunctionType):
+            yield from _referred(method, seen)
+        return
+    values = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+    names = set(_names(function.__code__))
+    values += [function.__globals__[name] for name in names if name in function.__globals__]
+    for value in values:
+        yield value
+        if isinstance(value, types.FunctionType | functools.partial) and _package(value) not in _PACKAGES:
+            yield from _referred(value, seen)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)

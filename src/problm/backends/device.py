@@ -1,0 +1,245 @@
+"""What JAX and PyTorch have in common: rows in chunks of one shape, sums on the device, the losses.
+
+A chunk always has the same number of rows, so that nothing is compiled again as the batch grows; the last one is filled
+up with copies of its first row, which a mask takes out of every sum. Only sums come back from the device, and the costs
+of single rows where they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..chunked import add_pairwise
+from ..losses import Loss
+from ..normal import Normal
+from ..problem import Theta
+from ..sampling import SampledColumns
+
+Array = NDArray[np.float64]
+Columns = tuple[NDArray[Any], ...]
+CHUNK = 8192
+"""Rows in a chunk: a call takes some 40 us before it computes, as long as 2000 rows do."""
+_UNDER_WAY = 16
+
+
+class Passes(Protocol):
+    """The compiled passes over one chunk; ``count`` rows of it are valid. Results may still be under way."""
+
+    def linearize(self, theta: Any, count: int, rows: Columns) -> Any:
+        """cost, gradient (d,), hessian (d, d), outer products (d, d), costs (CHUNK,)."""
+        ...
+
+    def costs(self, theta: Any, count: int, rows: Columns) -> Any:
+        """cost, costs (CHUNK,)."""
+        ...
+
+    def residuals(self, theta: Any, rows: Columns) -> Any:
+        """(CHUNK, p)."""
+        ...
+
+    def fetch(self, value: Any) -> Any:
+        """A result as NumPy arrays."""
+        ...
+
+
+class DeviceRows:
+    """A model of rows that runs on a device (`problm.rows.Rows`)."""
+
+    def __init__(
+        self,
+        passes: Passes,
+        dim: int,
+        components: int,
+        loss: Loss,
+        move: Callable[[Theta, Array], Theta] | None,
+        recipe: tuple[Any, ...],
+    ) -> None:
+        self.passes, self.dim, self.components, self.loss = passes, dim, components, loss
+        self.move = move
+        self._recipe = recipe
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Compiled programs do not travel; what made them does: a function, and its arguments."""
+        return self._recipe[0], self._recipe[1:]
+
+    @property
+    def cost_bound(self) -> float:
+        return self.loss.bound
+
+    def retract(self, theta: Theta, delta: Array) -> Theta:
+        if self.move is None:
+            return theta + delta
+        return np.asarray(self.move(theta, delta), dtype=np.float64)
+
+    def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> DeviceProblem:
+        return DeviceProblem(self, columns, rng)
+
+
+class DeviceProblem:
+    """Residual blocks of columns in memory, evaluated chunk by chunk on a device."""
+
+    fused = True
+
+    def __init__(self, model: DeviceRows, columns: Columns, rng: np.random.Generator | int | None = 0) -> None:
+        self.model = model
+        self.data = SampledColumns(columns, rng)
+        self.n = self.data.n
+
+    @property
+    def dim(self) -> int:
+        return self.model.dim
+
+    @property
+    def components(self) -> int:
+        return self.model.components
+
+    @property
+    def cost_bound(self) -> float:
+        return self.model.cost_bound
+
+    def retract(self, theta: Theta, delta: Array) -> Theta:
+        return self.model.retract(theta, delta)
+
+    def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
+        passes = self.model.passes
+
+        def sums() -> Iterator[Normal]:
+            for at, count, (cost, gradient, hessian, products, each) in self._results(passes.linearize, theta, lo, hi):
+                if costs is not None:
+                    costs[at : at + count] = passes.fetch(each)[:count]
+                product = passes.fetch(products) if outer else None
+                yield Normal(count, float(passes.fetch(cost)), passes.fetch(gradient), passes.fetch(hessian), product)
+
+        return add_pairwise(sums())
+
+    def costs(self, theta: Theta, lo: int, hi: int) -> Array:
+        passes = self.model.passes
+        costs = np.empty(hi - lo)
+        for at, count, (_, each) in self._results(passes.costs, theta, lo, hi):
+            costs[at : at + count] = passes.fetch(each)[:count]
+        return costs
+
+    def cost(self, theta: Theta) -> float:
+        passes = self.model.passes
+        return add_pairwise(float(passes.fetch(r[0])) for _, _, r in self._results(passes.costs, theta, 0, self.n))
+
+    def residuals(self, theta: Theta) -> Array:
+        """Residuals of all blocks in the user's order, (n, p)."""
+        passes = self.model.passes
+        return np.concatenate(
+            [passes.fetch(passes.residuals(theta, rows))[:count] for _, count, rows in self._chunks(0, self.n)]
+        )
+
+    def first_bad_row(self, theta: Theta) -> int | None:
+        """The first row, in the user's order, whose residual or gradient is not finite."""
+        passes = self.model.passes
+        for at, count, rows in self._chunks(0, self.n):
+            bad = ~np.isfinite(passes.fetch(passes.costs(theta, count, rows)[1])[:count])
+            if bad.any():
+                return at + int(np.argmax(bad))
+        return None
+
+    def boundary(self, position: int) -> int:
+        return self.data.order.boundary(position)
+
+    def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
+        """The user's row numbers at the positions [lo, hi)."""
+        return self.data.order.indices(lo, hi)
+
+    def release(self) -> None:
+        self.data.release()
+
+    def _results(self, function: Any, theta: Theta, lo: int, hi: int) -> Iterator[tuple[int, int, Any]]:
+        """Results of the chunks in their order; several are under way while the next is prepared."""
+        waiting: deque[tuple[int, int, Any]] = deque()
+        for at, count, rows in self._chunks(lo, hi):
+            waiting.append((at, count, function(theta, count, rows)))
+            if len(waiting) > _UNDER_WAY:
+                yield waiting.popleft()
+        yield from waiting
+
+    def _chunks(self, lo: int, hi: int) -> Iterator[tuple[int, int, Columns]]:
+        """Where a chunk begins, counted from lo, how many of its rows are valid, and its rows."""
+        columns = self.data.rows(lo, hi)
+        for at in range(0, hi - lo, CHUNK):
+            rows: Columns = tuple(c[at : at + CHUNK] for c in columns)
+            count = len(rows[0])
+            if count < CHUNK:
+                rows = tuple(_filled(c) for c in rows)
+            yield at, count, rows
+
+
+def _filled(column: NDArray[Any]) -> NDArray[Any]:
+    full = np.empty((CHUNK, *column.shape[1:]), dtype=column.dtype)
+    full[: len(column)] = column
+    full[len(column) :] = column[0]
+    return full
+
+
+def cost_and_weight(loss: Loss, squares: Any, xp: Any) -> tuple[Any, Any]:
+    """Cost and weight of blocks with these squared norms, in the library ``xp`` (`problm.losses`, by test)."""
+    if loss.is_linear:
+        return 0.5 * squares, xp.ones_like(squares)
+    z = squares / loss.scale**2
+    rule = _RULES.get(loss.name) if loss.code >= 0 else None
+    if rule is not None:
+        rho, weight = rule(z, xp)
+    else:  # the user's own, which must be written for this library's arrays
+        rho, weight = getattr(loss.function, "__wrapped__", loss.function)(z)[:2]
+    return 0.5 * loss.scale**2 * rho, weight
+
+
+def _huber(z: Any, xp: Any) -> Any:
+    root = xp.sqrt(xp.clip(z, 1.0, None))
+    return xp.where(z <= 1.0, z, 2.0 * root - 1.0), 1.0 / root
+
+
+def _soft_l1(z: Any, xp: Any) -> Any:
+    root = xp.sqrt(1.0 + z)
+    return xp.where(z < 1.0, 2.0 * xp.clip(z, None, 1.0) / (1.0 + root), 2.0 * (root - 1.0)), 1.0 / root
+
+
+def _cauchy(z: Any, xp: Any) -> Any:
+    return xp.log1p(z), 1.0 / (1.0 + z)
+
+
+def _arctan(z: Any, xp: Any) -> Any:
+    capped = xp.clip(z, None, 1e150)
+    return xp.arctan(z), 1.0 / (1.0 + capped * capped)
+
+
+def _geman_mcclure(z: Any, xp: Any) -> Any:
+    q = 1.0 / (1.0 + z)
+    return xp.where(z < 1.0, xp.clip(z, None, 1.0) * q, 1.0 - q), q * q
+
+
+def _welsch(z: Any, xp: Any) -> Any:
+    return -xp.expm1(-z), xp.exp(-z)
+
+
+def _tukey(z: Any, xp: Any) -> Any:
+    z = xp.clip(z, None, 1.0)
+    q = 1.0 - z
+    return xp.where(z < 0.5, z * (1.0 - z * (1.0 - z / 3.0)), (1.0 - q * q * q) / 3.0), q * q
+
+
+def _truncated(z: Any, xp: Any) -> Any:
+    z = xp.clip(z, None, 1.0)
+    return z * (1.0 - 0.5 * z), 1.0 - z
+
+
+_RULES: dict[str, Callable[[Any, Any], Any]] = {
+    "huber": _huber,
+    "soft_l1": _soft_l1,
+    "cauchy": _cauchy,
+    "arctan": _arctan,
+    "geman_mcclure": _geman_mcclure,
+    "welsch": _welsch,
+    "tukey": _tukey,
+    "truncated": _truncated,
+}
