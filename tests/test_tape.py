@@ -10,7 +10,7 @@ from problm import tape
 from problm.assembler import assemble
 from problm.differentiate import PARTIALS, derivatives
 from problm.expression import NUMPY, constant, evaluate, exp, make, parameter, variable, where
-from problm.kernels import Kernel, address_of, describe
+from problm.kernels import Kernel, describe
 from problm.losses import Loss
 
 
@@ -22,9 +22,7 @@ def run(outputs, theta, columns, jacobian=None):
     kernel = Kernel(tape.run, d, p, program.code, program.constants)
     described = describe(columns)
     values = kernel.residuals(theta, described, n)
-    by = np.empty((n, p * d))
-    tape.jacobian_rows(address_of(tape.run), theta, described, n, program.code, program.constants, d, p, by)
-    return values, by.reshape(n, p, d)
+    return values, kernel.jacobian(theta, described, n)
 
 
 def differences(outputs, theta, columns):

@@ -123,15 +123,9 @@ class Model:
         columns, _ = self._columns(x)
         theta = self._theta(parameters)
         kernel = self._value_kernel(len(columns), len(theta))
-        from .kernels import address_of, describe
-        from .tape import jacobian_rows
+        from .kernels import describe
 
-        n, d = len(columns[0]), len(theta)
-        result = np.empty((n, d))
-        jacobian_rows(
-            address_of(kernel.fill), theta, describe(columns), n, kernel.program, kernel.constants, d, 1, result
-        )
-        return result
+        return kernel.jacobian(theta, describe(columns), len(columns[0]))[:, 0]
 
     def guess(self, x: Any, y: Any) -> Array:
         """A start for the fit of ``y`` at ``x``, from the data; a function of the user's starts at ones."""

@@ -12,7 +12,8 @@ frequencies come from the peaks of a Fourier transform. Shape parameters that ne
 searched one term after the other, the term that explains most first, the linear parameters of all terms found so far
 being fitted anew for each candidate: so sums of peaks on a background are peeled peak by peak. The peeling is repeated
 with each kind of term first, then each term is searched anew with the others in place, and terms of the same kind of
-shape (a Gaussian, a Lorentzian) exchange their places, where that is better. A few steps of Levenberg-Marquardt (SciPy's) on the reduced data end the search.
+shape (a Gaussian, a Lorentzian) exchange their places, where that is better. A few steps of Levenberg-Marquardt
+(SciPy's) on the reduced data end the search.
 
 All of this sees at most `SAMPLE` points: a random sample, then medians of up to `BINS` bins, or `FEW` points of it
 where there are oscillations, which bins would average out, or several variables.
@@ -275,7 +276,7 @@ class _Search:
         everything = {i for g in groups for i in g}
         kinds = {tuple(roles[i].role for i in g): k for k, g in reversed(list(enumerate(groups)))}
         starts: list[Array] = []
-        for first in [None, *kinds.values()] if len(groups) > 1 else [None]:
+        for first in [None, *kinds.values()] if len(kinds) > 1 else [None]:
             starts += self._peel(groups, candidates, first)
         solved = [self._with_linear(theta, everything) for theta in starts]
         if len(groups) > 1:
@@ -335,7 +336,9 @@ class _Search:
     def _matrices(self, points: Array, placed: set[int]) -> tuple[Array, Array, list[int]]:
         """``g_k`` (points, k, n) and ``y - g_0`` (points, n)."""
         active = self._active(placed)
-        theta = [points[:, i, None] for i in range(self.d)]
+        # What is the same for all points is evaluated once.
+        same = (points == points[0]).all(axis=0)
+        theta = [points[:1, i, None] if same[i] else points[:, i, None] for i in range(self.d)]
         for k in self.linear:
             theta[k] = np.zeros((1, 1))
         rows = [c[None, :] for c in self.few]

@@ -33,7 +33,8 @@ def njit(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]
             _tell("cache", "compiled code cannot be kept, as no cache folder is writable: compiling in every process. "
                   "Set NUMBA_CACHE_DIR to a writable folder.")  # fmt: skip
             compiled = _njit(*signature, **{**options, "cache": False})(function)
-        if time.perf_counter() - began > _COMPILING_AFTER:
+        # The first function loaded from the cache starts LLVM, which can take as long.
+        if compiled.stats.cache_misses and time.perf_counter() - began > _COMPILING_AFTER:
             _tell("compiling", "compiling for this machine; takes some seconds, once.")
         return compiled
 

@@ -309,8 +309,9 @@ def _add_products(a, first, d, m, right, at, sums):  # type: ignore[no-untyped-d
     """Add the lower triangle of ``A B^T`` to ``sums[at:]``, A and B being d rows of ``a`` from first and right."""
     whole = m // 4
     if whole > 0:
-        row = 8 * BLOCK
-        add_products(a.ctypes.data + row * first, a.ctypes.data + row * right, d, whole, sums.ctypes.data + 8 * at)
+        # Cast: NumPy's addresses are unsigned, and Numba makes a float of unsigned and signed together.
+        start, row = np.int64(a.ctypes.data), 8 * BLOCK
+        add_products(start + row * first, start + row * right, d, whole, np.int64(sums.ctypes.data) + 8 * at)
     for i in range(4 * whole, m):
         j = at
         for x in range(d):
@@ -415,7 +416,7 @@ def _costs_chunk(  # type: ignore[no-untyped-def]
 
 @njit(types.void(*_CHUNK_ARGS[:9], _i8, _f8[:, ::1]), nogil=True, error_model="numpy")
 def _rows_chunk(fill, theta, columns, lo, hi, program, constants, d, p, jacobian, values):  # type: ignore[no-untyped-def]
-    """Write what the fill computes for rows [lo, hi) to ``values``, (hi - lo, p) or with derivatives (hi - lo, p(1+d))."""
+    """Write what the fill computes for rows [lo, hi) to ``values``: (hi - lo, p), or with derivatives p (1 + d)."""
     rows = np.empty((columns.shape[0], BLOCK))
     out = np.empty((p * (1 + d), BLOCK))
     pos = lo
@@ -530,6 +531,18 @@ class Kernel:
 
         self._reduce(chunk, n, 0)
         return residuals
+
+    def jacobian(self, theta: Array, columns: NDArray[np.int64], n: int) -> Array:
+        """Derivatives of the residuals of the first ``n`` rows, shape (n, p, d)."""
+        d, p = self.dim, self.components
+        values = np.empty((n, p * (1 + d)))
+
+        def chunk(lo: int, hi: int) -> Array:
+            _rows_chunk(*self._arguments(theta, columns, lo, hi)[:9], 1, values[lo:hi])
+            return _NO_FLOAT
+
+        self._reduce(chunk, n, 0)
+        return values[:, p:].reshape(n, p, d)
 
     def factor(self, theta: Array, columns: NDArray[np.int64], n: int) -> Array:
         """Triangular factor of the weighted [J r] of the first ``n`` rows, (d + 1, d + 1): a QR over chunks."""

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from . import vecmath as vm
 from .faddeeva import w as _w
 from .jit import njit
-from .kernels import BLOCK, FASTMATH, _call_fill, _load, fill_function
+from .kernels import BLOCK, FASTMATH, fill_function
 from .simd import elementwise, multiply, multiply_add
 
 Array = NDArray[np.float64]
@@ -110,10 +110,13 @@ _madd = elementwise(
     3, lambda b, v, s: multiply_add(b, multiply(b, s[0], v[0]), v[1], multiply_add(b, s[1], v[2], s[2]))
 )
 
-_part = njit(nogil=True, error_model="numpy", fastmath=FASTMATH)
+
+def _part(signature: Any) -> Any:
+    """With a signature, so that it is compiled once: not anew for literal arguments."""
+    return njit(signature, nogil=True, error_model="numpy", fastmath=FASTMATH)
 
 
-@_part
+@_part(_f8(_i8, _f8, _f8, _f8))
 def _scalar(op, x, y, z):  # type: ignore[no-untyped-def]
     if op == ADD:
         return x + y
@@ -196,14 +199,14 @@ def _scalar(op, x, y, z):  # type: ignore[no-untyped-def]
     return math.nan
 
 
-@_part
+@_part(types.void(_i8, _i8, _i8, _i8, _f8, _f8))
 def _slow(op, to, a, b, s, u):  # type: ignore[no-untyped-def]
     """Functions left to the C library."""
     for i in range(BLOCK):
         _put(to, i, _scalar(op, s * _get(a, i) + u, _get(b, i), 0.0))
 
 
-@_part
+@_part(types.void(_i8, _i8, _i8, _f8, _f8))
 def _mend(op, to, a, s, u):  # type: ignore[no-untyped-def]
     """Sines and cosines of arguments beyond the reach of `problm.vecmath`, by the C library."""
     beyond = 0
@@ -216,7 +219,7 @@ def _mend(op, to, a, s, u):  # type: ignore[no-untyped-def]
                 _put(to, i, np.sin(x) if op == SIN else np.cos(x))
 
 
-@_part
+@_part(types.void(_i8, _i8, _i8, _f8, _f8, _f8))
 def _power(to, a, b, s, u, t):  # type: ignore[no-untyped-def]
     """``(s x + u)**(y + t)``, y being 0 where b is; what `vecmath.power` does not cover by the C library."""
     beyond = 0
@@ -240,7 +243,7 @@ def _power(to, a, b, s, u, t):  # type: ignore[no-untyped-def]
                 _put(to, i, x ** (t if b == 0 else _get(b, i)))
 
 
-@_part
+@_part(types.void(_i8, _i8, _i8, _i8))
 def _compare(op, to, a, b):  # type: ignore[no-untyped-def]
     if op == MINIMUM:
         for i in range(BLOCK):
@@ -261,7 +264,7 @@ def _compare(op, to, a, b):  # type: ignore[no-untyped-def]
             _put(to, i, 1.0 if _get(a, i) == _get(b, i) else 0.0)
 
 
-@_part
+@_part(_i8(_i8, _i8, _i8, _i8))
 def _address(slot, columns, outputs, registers):  # type: ignore[no-untyped-def]
     space = slot & 3
     base = columns if space == 0 else (outputs if space == 1 else registers)
@@ -280,7 +283,8 @@ def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-u
             rows[column, i] = rows[column, m - 1]
     needed = program[5] + BLOCK * program[6]
     heap = np.empty(needed) if needed > STACK else constants
-    memory = heap.ctypes.data if needed > STACK else _stack()
+    # Addresses are cast: NumPy's are unsigned, and Numba makes a float of unsigned and signed together.
+    memory = np.int64(heap.ctypes.data) if needed > STACK else _stack()
     n_constants = program[4]
     for i in range(n_constants):
         _put(memory, i, constants[i])
@@ -294,7 +298,7 @@ def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-u
         _put(memory, program[at + 1], _scalar(program[at], x, y, z))
         at += SCALAR_WIDTH
     at = HEADER + SCALAR_WIDTH * program[0]
-    columns, outputs, registers = rows.ctypes.data, out.ctypes.data, memory + 8 * program[5]
+    columns, outputs, registers = np.int64(rows.ctypes.data), np.int64(out.ctypes.data), memory + 8 * program[5]
     for _ in range(program[2] if jacobian else program[3]):
         op = program[at]
         to = _address(program[at + 1], columns, outputs, registers)
@@ -392,23 +396,3 @@ def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-u
             _slow(op, to, a, b, s, u)
     if needed > STACK:
         heap[0] = 0.0  # keeps the memory alive up to here
-
-
-@njit(
-    types.void(_i8, _f8[::1], _i8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _i8, _f8[:, ::1]),
-    cache=True,
-    nogil=True,
-)
-def jacobian_rows(fill, theta, columns, n, program, constants, d, p, result):  # type: ignore[no-untyped-def]
-    """Derivatives of rows [0, n) by a fill at an address, to ``result`` (n, p * d)."""
-    rows = np.empty((columns.shape[0], BLOCK))
-    out = np.empty((p * (1 + d), BLOCK))
-    lo = 0
-    while lo < n:
-        m = min(BLOCK, n - lo)
-        _load(columns, lo, m, rows)
-        _call_fill(fill, theta, rows, m, program, constants, 1, out)
-        for i in range(m):
-            for k in range(p * d):
-                result[lo + i, k] = out[p + k, i]
-        lo += m
