@@ -1,0 +1,224 @@
+r"""Two images as a least-squares problem: one residual block a pixel of image 1.
+
+The residuals, their derivatives and what happens at the border are derived in `problm.vision.alignment_kernels`;
+here images, masks and options become columns, a compiled kernel and a space of parameters.
+
+Rows are pixels of image 1 in raster order: its number and its values, read in place. A batch is a stratified random
+sample of them in ascending order, so that both images are read forwards (`problm.vision.pixel_order`).
+
+The cost k^2 / 2 of a pixel outside image 2 is fixed before a solve, so that all methods minimise the same function
+(`outside_level`): the average cost of the pixels inside, at the start. Leaving the image then neither pays nor costs
+on average, and costs more and more as the fit inside improves: a better fit cannot be bought with less overlap.
+Before the last level it is fixed again, from a nearly converged warp, which keeps the pull of the border on the
+solution negligible: it is about ``k^2 / (2 w g^2)`` pixels for an image of width w and mean squared gradient g^2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..compiled import CompiledProblem
+from ..kernels import Kernel, available_threads
+from ..losses import Loss
+from ..normal import Normal
+from ..problem import Theta
+from . import alignment_kernels as ak
+from .images import Image, Mask
+from .pixel_order import PixelOrder
+from .warps import Frame, Retraction, nearest
+
+Array = NDArray[np.float64]
+BAND = 2.0
+"""Width in pixels of the band along the border of image 2 in which the weight of a pixel falls to zero."""
+
+
+class AlignmentProblem(CompiledProblem):
+    """Pixels of image 1 against image 2 under a warp.
+
+    Parameters
+    ----------
+    image1, image2 : of as many channels.
+    model : one of `problm.vision.warps.MODELS`.
+    photometric : whether gain and bias are parameters too, behind those of the warp.
+    loss : on the norm of a pixel's residual, in units of the images' values.
+    linearization : ``"forward"``, the exact gradient always; or ``"esm"``, averaged gradients on batches and the exact
+        one for all pixels, so that convergence, which is only declared there, is convergence of the cost.
+    outside : k, the residual of a pixel outside image 2.
+    threads : None: as many as there are cores.
+    rng : seed or Generator of the order of the pixels.
+    """
+
+    def __init__(
+        self,
+        image1: Image,
+        image2: Image,
+        model: str = "homography",
+        *,
+        photometric: bool = False,
+        loss: Loss | None = None,
+        linearization: str = "forward",
+        outside: float = 0.0,
+        threads: int | None = None,
+        rng: np.random.Generator | int | None = 0,
+    ) -> None:
+        self.image1, self.image2, self.model = image1, image2, model
+        self.frame = Frame.of(image1.shape, image2.shape)
+        self.outside = outside
+        move = Retraction(model, photometric)
+        h1, w1 = image1.shape
+        if image1.valid is None:
+            pixels, values = np.arange(h1 * w1, dtype=np.int32), image1.pixels.reshape(h1 * w1, -1)
+        else:
+            pixels = np.flatnonzero(image1.valid).astype(np.int32)
+            values = image1.pixels.reshape(h1 * w1, -1)[pixels]
+        weights = None if image2.valid is None else soft_mask(image2.valid)
+        program = _program(image1, image2, model, photometric, weights)
+        constants = _constants(image1, image2, self.frame, outside)
+        kernel = Kernel(
+            ak.warp_fill,
+            move.dim,
+            image1.channels,
+            program,
+            constants,
+            keep=(image1, image2, weights),
+            loss=loss or Loss.named("linear"),
+            threads=available_threads() if threads is None else threads,
+        )
+        super().__init__(kernel, [pixels, values[:, 0] if image1.channels == 1 else values], retract=move, rng=rng)
+        self.data.order = PixelOrder(self.n, rng)
+        self._batch_kernel = kernel
+        if linearization == "esm":
+            averaged = program.copy()
+            averaged[ak.P_ESM] = 1
+            self._batch_kernel = Kernel(
+                ak.warp_fill, move.dim, image1.channels, averaged, constants, kernel.keep, kernel.loss, kernel.threads
+            )
+
+    def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
+        kernel = self.kernel if lo == 0 and hi == self.n else self._batch_kernel
+        return kernel.linearize(self._point(theta), self._columns(lo, hi), hi - lo, outer=outer, costs=costs)
+
+    def point(self, matrix: Array, gain: float = 1.0, bias: float = 0.0) -> Array:
+        """The point (11,) of a warp in pixels; of the nearest warp of the model, if it is of another."""
+        return np.concatenate([nearest(self.frame.normalised(matrix), self.model).reshape(9), [gain, bias]])
+
+    def matrix(self, theta: Array) -> Array:
+        """The warp (3, 3) in pixels at a point."""
+        return self.frame.pixels(theta[:9].reshape(3, 3))
+
+    def look_up(self, theta: Array, pixels: NDArray[np.int32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """``gain I2 + bias`` (k, channels) and weights (k,) at the pixels of image 1 with these numbers."""
+        values = np.empty((len(pixels), self.image1.channels), dtype=np.float32)
+        weights = np.empty(len(pixels), dtype=np.float32)
+        ak.look_up(self._point(theta), pixels, self.kernel.program, self.kernel.constants, values, weights)
+        return values, weights
+
+    def sample(self, theta: Array, most: int = 20_000) -> Sample:
+        """Both images at up to ``most`` pixels, evenly spread over those of image 1 that are used."""
+        pixels = self.data.columns[0]
+        # A step that has no common factor with the width keeps the sample off vertical lines.
+        step = max(1, len(pixels) // most)
+        while step > 1 and np.gcd(step, self.image1.shape[1]) > 1:
+            step += 1
+        chosen = np.ascontiguousarray(pixels[step // 2 :: step])
+        values, weights = self.look_up(theta, chosen)
+        own = self.image1.pixels.reshape(-1, self.image1.channels)[chosen].astype(np.float64) * self.image1.unit
+        return Sample(own, values.astype(np.float64), weights.astype(np.float64))
+
+
+class Sample:
+    """Values of both images at some pixels of image 1, and statistics of them where the images overlap."""
+
+    def __init__(self, first: Array, second: Array, weights: Array) -> None:
+        self.first, self.second, self.weights = first, second, weights
+        self._inside = weights > 0.5
+
+    @property
+    def overlap(self) -> float:
+        """Share of the pixels that lie in image 2."""
+        return float(self._inside.mean())
+
+    def outside_level(self, loss: Loss) -> float:
+        """k such that a pixel outside costs what the average pixel inside does."""
+        if not self._inside.any():
+            return 0.0
+        norms = ((self.second - self.first)[self._inside] ** 2).sum(axis=1)
+        if loss.is_linear:
+            return float(np.sqrt(norms.mean()))
+        target = float(loss.cost(norms).mean())
+        low, high = 0.0, float(np.sqrt(norms.max()))
+        for _ in range(60):  # the loss rises with the norm
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if loss.cost(np.array([middle**2]))[0] < target else (low, middle)
+        return high
+
+    def cost(self, loss: Loss, outside: float) -> float:
+        """Mean cost a pixel, with k = ``outside``; what the problem's cost is, up to the sample."""
+        norms = ((self.second - self.first) ** 2).sum(axis=1)
+        return float(loss.cost(self.weights * norms + (1.0 - self.weights) * outside**2).mean())
+
+    def gain_and_bias(self) -> tuple[float, float]:
+        """``gain``, ``bias`` that give image 2 the mean and contrast of image 1 in the overlap.
+
+        By moments, not by regression: at a start that is off by pixels the images correlate weakly, and regression
+        would flatten image 2.
+        """
+        a, b = self.first[self._inside], self.second[self._inside]
+        if len(a) < 2 or not b.std() > 0.0 or not a.std() > 0.0:
+            return 1.0, 0.0
+        gain = float(a.std() / b.std())
+        return gain, float(a.mean() - gain * b.mean())
+
+    def correlation(self) -> float:
+        """Normalised cross-correlation in the overlap; 0 where one of the images is flat."""
+        return correlation(self.first[self._inside], self.second[self._inside])
+
+
+def correlation(a: Array, b: Array) -> float:
+    """Normalised cross-correlation of two arrays of a shape; 0 where one is flat or empty."""
+    if a.size < 2:
+        return 0.0
+    a, b = a - a.mean(axis=0), b - b.mean(axis=0)
+    scale = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    return float((a * b).sum()) / scale if scale > 0.0 else 0.0
+
+
+def soft_mask(valid: Mask) -> NDArray[np.float32]:
+    """Weights that fall to zero over three pixels before an invalid one.
+
+    Every corner of a cell with an invalid corner gets zero, so that no value of an invalid pixel counts.
+    """
+    from scipy.ndimage import binary_erosion, uniform_filter
+
+    core = binary_erosion(valid, np.ones((5, 5), dtype=bool), border_value=1)
+    return np.maximum(uniform_filter(core.astype(np.float32), 3, mode="nearest"), np.float32(0.0))
+
+
+def _program(
+    image1: Image, image2: Image, model: str, photometric: bool, weights: NDArray[np.float32] | None
+) -> NDArray[np.int64]:
+    program = np.zeros(ak.PROGRAM_SIZE, dtype=np.int64)
+    program[ak.P_IMAGE1] = image1.pixels.ctypes.data
+    program[ak.P_TYPE1] = ak.TYPES[image1.pixels.dtype.str[1:]]
+    program[ak.P_HEIGHT1], program[ak.P_WIDTH1] = image1.shape
+    program[ak.P_IMAGE2] = image2.pixels.ctypes.data
+    program[ak.P_TYPE2] = ak.TYPES[image2.pixels.dtype.str[1:]]
+    program[ak.P_HEIGHT2], program[ak.P_WIDTH2] = image2.shape
+    program[ak.P_CHANNELS] = image1.channels
+    program[ak.P_MODEL] = ak.MODEL_CODES[model]
+    program[ak.P_RIGHT] = model != "homography"
+    program[ak.P_PHOTOMETRIC] = photometric
+    program[ak.P_WEIGHT2] = 0 if weights is None else weights.ctypes.data
+    return program
+
+
+def _constants(image1: Image, image2: Image, frame: Frame, outside: float) -> Array:
+    constants = np.zeros(ak.CONSTANTS_SIZE)
+    constants[ak.C_SCALE] = frame.scale
+    constants[ak.C_X1], constants[ak.C_Y1] = frame.centre1
+    constants[ak.C_X2], constants[ak.C_Y2] = frame.centre2
+    constants[ak.C_UNIT1], constants[ak.C_UNIT2] = image1.unit, image2.unit
+    constants[ak.C_BAND] = BAND
+    constants[ak.C_OUTSIDE] = outside
+    return constants

@@ -1,0 +1,50 @@
+r"""A stratified random order of the pixels.
+
+A segment of m rows is drawn from the F rows that no earlier segment holds, one from each of m strata of equal
+length: the j-th is number ``floor((j + U_j) F / m)`` of the free rows, U_j uniform. Given the earlier segments every
+free row is equally likely to be drawn, exactly as in a simple random sample, so a batch still represents all
+pixels and a hold-out block the rest. But it is spread evenly over the image, and neighbouring pixels resemble each
+other: on photographs the mean cost over 1000 pixels varies 0.85 times as much as over a simple random sample, over
+20,000 pixels 0.4 times (measured; see the tests). The solver's acceptance test assumes the latter, so it errs on the
+safe side. U_j is drawn anew in every stratum, so no regular texture can fall in step with them.
+
+The rows come out ascending without a sort, and both images are read forwards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..sampling import Index, RandomOrder, as_generator
+
+
+def draw_stratified(rng: np.random.Generator, n: int, m: int, taken: Index) -> Index:
+    """One row from each of m strata of the rows 0..n-1 that are not in ``taken`` (ascending); ascending."""
+    free = n - len(taken)
+    if m >= free:
+        chosen: Index = np.arange(free, dtype=np.int64)
+    else:
+        chosen = ((np.arange(m) + rng.random(m)) * (free / m)).astype(np.int64)
+        np.minimum(chosen, free - 1, out=chosen)
+        # A row on the edge of two strata may come twice, once in 4 (F / m)^2 times: the second becomes the next one.
+        steps = np.arange(m)
+        chosen = np.maximum.accumulate(chosen - steps) + steps
+        if chosen[-1] >= free:
+            chosen = np.minimum(chosen, np.arange(free - m, free))
+    if len(taken) == 0:
+        return chosen
+    # The f-th free row is f + k with k taken rows before it: taken[i] - i free rows lie before taken[i].
+    return chosen + np.searchsorted(taken - np.arange(len(taken)), chosen, side="right")
+
+
+class PixelOrder(RandomOrder):
+    """The order of ``n`` pixels, drawn in ascending, stratified segments."""
+
+    def _extend(self, end: int) -> None:
+        self._rng = as_generator(self._rng)
+        self._states.append(self._rng.bit_generator.state)
+        taken: Index = np.concatenate([np.empty(0, dtype=np.int64), *self.segments])
+        taken.sort(kind="stable")  # merges runs that are already ascending
+        self.segments.append(draw_stratified(self._rng, self.n, end - self.drawn, taken))
+        self.drawn = end
+        self._ends.append(end)
