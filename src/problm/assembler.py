@@ -4,7 +4,7 @@ r"""Expressions to programs for the tape: lowering, fusion, registers.
    pulled out of products and quotients and multiplied together once a block (``a * exp(u) * (x - m) / s`` becomes
    ``(a / s) * (e * t)``), divisions become products with a shared reciprocal, sums a chain from left to right.
    The vector parts are hash-consed again, so that derivatives share products that differ only by a scalar.
-2. **Fusion.** A product used once, in a sum, becomes part of the sum's instruction; ``sin`` and ``cos`` of the
+2. **Fusion.** A product used once, in a sum or an exponential, becomes part of that instruction; ``sin`` and ``cos`` of the
    same argument become one instruction.
 3. **Registers.** Instructions are put in an order in which arguments come before results, the residuals'
    first; a register is used again after the last use of its contents. Outputs are computed in place.
@@ -196,6 +196,8 @@ def _fused(nodes: list[_Node], roots: Sequence[int]) -> dict[int, _Node]:
             inner = nodes[node.vectors[0]]
             if inner.op == "reciprocal":
                 node = _Node("reciprocal", inner.vectors, (inner.scalars[0], s, inner.scalars[2]))
+        elif node.op == "exp" and (pair := product(node.vectors[0])):
+            node = _Node("exp prod", pair, (s, zero, u))
         elif node.op == "lin2" and (pair := product(node.vectors[1])):
             node = _Node("madd", (*pair, node.vectors[0]), (t, s, u))
         elif node.op == "lin2" and (pair := product(node.vectors[0])):
@@ -207,6 +209,7 @@ def _fused(nodes: list[_Node], roots: Sequence[int]) -> dict[int, _Node]:
 _OPCODES = {
     "fill": tape.FILL, "lin1": tape.LIN1, "lin2": tape.LIN2, "prod": tape.PROD, "madd": tape.MADD,
     "reciprocal": tape.RECIPROCAL, "power": tape.POWER, "where": tape.WHERE, "sin cos": tape.SINCOS,
+    "exp prod": tape.EXP_PROD,
     "w_real w_imag": tape.W, **tape.CODES,
 }  # fmt: skip
 # Pairs computed by one instruction: the second result goes to the slot c.

@@ -49,10 +49,10 @@ STACK = 40 * BLOCK
 """Numbers of the machine's memory on the stack (40 kB); larger programs use the heap."""
 
 # Vector instructions of their own. x, y, z are the vectors at a, b, c; s, t, u scalars.
-FILL, LIN1, LIN2, PROD, MADD, RECIPROCAL, POWER, SINCOS, W, WHERE = range(10)
+FILL, LIN1, LIN2, PROD, MADD, RECIPROCAL, POWER, SINCOS, W, WHERE, EXP_PROD = range(11)
 # FILL s; LIN1 s x + u; LIN2 s x + u + t y; PROD s x y + u; MADD s x y + (t z + u); RECIPROCAL t / (s x + u)
-# POWER (s x + u)**t; SINCOS of s x + u, cosine to c; W(x, y), imaginary part to c; WHERE x: y, z
-_FIRST = 10
+# EXP_PROD exp(s x y + u); POWER (s x + u)**t; SINCOS of s x + u, cosine to c; W(x, y), imaginary part to c; WHERE x: y, z
+_FIRST = 11
 UNARY = (
     "exp", "expm1", "log", "log1p", "log_or_zero", "sqrt", "abs", "sign", "floor", "tanh", "arctan", "erf", "erfc",
     "sin", "cos", "sinh", "cosh", "arcsin", "arccos", "arcsinh", "arccosh", "arctanh",
@@ -325,6 +325,9 @@ def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-u
         elif op == EXP:
             for i in range(BLOCK):
                 _put(to, i, vm.exp(s * _get(a, i) + u))
+        elif op == EXP_PROD:
+            for i in range(BLOCK):
+                _put(to, i, vm.exp(s * _get(a, i) * _get(b, i) + u))
         elif op == EXPM1:
             for i in range(BLOCK):
                 _put(to, i, vm.expm1(s * _get(a, i) + u))
