@@ -4,8 +4,8 @@ r"""Expressions to programs for the tape: lowering, fusion, registers.
    pulled out of products and quotients and multiplied together once a block (``a * exp(u) * (x - m) / s`` becomes
    ``(a / s) * (e * t)``), divisions become products with a shared reciprocal, sums a chain from left to right.
    The vector parts are hash-consed again, so that derivatives share products that differ only by a scalar.
-2. **Fusion.** A product used once, in a sum or an exponential, becomes part of that instruction; ``sin`` and ``cos`` of the
-   same argument become one instruction.
+2. **Fusion.** A product used once, in a sum or an exponential, becomes part of that instruction; ``sin`` and ``cos``
+   of the same argument become one instruction.
 3. **Registers.** Instructions are put in an order in which arguments come before results, the residuals'
    first; a register is used again after the last use of its contents. Outputs are computed in place.
 

@@ -51,7 +51,8 @@ STACK = 40 * BLOCK
 # Vector instructions of their own. x, y, z are the vectors at a, b, c; s, t, u scalars.
 FILL, LIN1, LIN2, PROD, MADD, RECIPROCAL, POWER, SINCOS, W, WHERE, EXP_PROD = range(11)
 # FILL s; LIN1 s x + u; LIN2 s x + u + t y; PROD s x y + u; MADD s x y + (t z + u); RECIPROCAL t / (s x + u)
-# EXP_PROD exp(s x y + u); POWER (s x + u)**t; SINCOS of s x + u, cosine to c; W(x, y), imaginary part to c; WHERE x: y, z
+# EXP_PROD exp(s x y + u); POWER (s x + u)**t; SINCOS of s x + u, cosine to c; W(x, y), imaginary part to c;
+# WHERE x: y, z
 _FIRST = 11
 UNARY = (
     "exp", "expm1", "log", "log1p", "log_or_zero", "sqrt", "abs", "sign", "floor", "tanh", "arctan", "erf", "erfc",
