@@ -1,0 +1,38 @@
+"""Sphinx: MyST pages, reference from docstrings, pictures of the gallery made while building."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import problm  # noqa: E402
+
+project = "ProBLM"
+author = "The ProBLM developers"
+release = version = problm.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "gallery_maker"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build"]
+
+myst_enable_extensions = ["colon_fence", "dollarmath", "deflist", "fieldlist"]
+myst_heading_anchors = 3
+
+# A name in single backticks in a docstring is a Python object where there is one, and code where there is not.
+default_role = "py:obj"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+autodoc_default_options = {"members": True, "show-inheritance": False}
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+python_maximum_signature_line_length = 88
+
+html_theme = "furo"
+html_title = f"ProBLM {version}"
+html_static_path: list[str] = []
+# Pages open from disk without a network: the formulas are readable as they are written where MathJax is not there.
+html_show_sphinx = False
+html_copy_source = False

@@ -1,0 +1,96 @@
+"""Every example in the documentation and the README runs, in order, page by page."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if not {"_build", "made"} & set(p.parts))]
+FENCE = re.compile(r"^(?P<fence>`{3,}|:{3,})(?P<kind>[\w{}-]*)[^\n]*\n(?P<body>.*?)^(?P=fence)\s*$", re.M | re.S)
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+
+def blocks(text):
+    """(kind, body, line) of every fenced block."""
+    return [(m["kind"], m["body"], text[: m.start()].count("\n") + 2) for m in FENCE.finditer(text)]
+
+
+def run_console(body, folder, where):
+    """Lines ``$ problm ...`` of a console block; other commands (pip, make, git) are the reader's."""
+    for command in re.findall(r"^\$ (.*(?:\\\n.*)*)", body, re.M):
+        words = shlex.split(command.replace("\\\n", " "))
+        if words[0] != "problm":
+            continue
+        env = {**os.environ, "COLUMNS": "100"}
+        done = subprocess.run(
+            [sys.executable, "-m", "problm", *words[1:]],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=240,
+        )
+        assert done.returncode == 0, f"{where}: {command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_examples_of(page, tmp_path, monkeypatch):
+    text = page.read_text(encoding="utf-8")
+    if "{skip-examples-without}" in text:
+        pytest.importorskip(re.search(r"\{skip-examples-without\} (\w+)", text)[1])
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    runner = doctest.DocTestRunner(optionflags=FLAGS, verbose=False)
+    for kind, body, line in blocks(text):
+        where = f"{page.relative_to(ROOT)}, line {line}"
+        if kind == "python" and body.lstrip().startswith(">>>"):
+            test = doctest.DocTestParser().get_doctest(body, names, where, str(page), line)
+            report = []
+            runner.run(test, out=report.append, clear_globs=False)
+            names = test.globs
+            assert not report, "".join(report)
+        elif kind == "python":
+            exec(compile("\n" * (line - 1) + body, str(page), "exec"), names)  # noqa: S102  our own pages
+        elif kind == "console":
+            run_console(body, tmp_path, where)
+
+
+def test_there_are_pages_and_examples():
+    assert len(PAGES) > 10
+    assert sum(kind == "python" for page in PAGES for kind, _, _ in blocks(page.read_text())) > 30
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        text = FENCE.sub("", page.read_text(encoding="utf-8"))
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", text):
+            if "://" not in target and not target.startswith("mailto:"):
+                there = page.parent / target
+                made = "gallery" in target  # written by the build
+                assert there.exists() or made, f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) < 150
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "docs" / "gallery").glob("*.py")), ids=lambda p: p.stem)
+def test_gallery(script):
+    import runpy
+
+    pytest.importorskip("matplotlib")
+    assert runpy.run_path(str(script))["figure"].axes
+
+
+def test_nothing_of_this_machine_is_in_the_pages():
+    for page in [*PAGES, *(ROOT / "docs").rglob("*.py")]:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"/(home|root|work|tmp)/", text), page
