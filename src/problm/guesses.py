@@ -399,11 +399,10 @@ class _Search:
             return self._residuals(point(part))
 
         with np.errstate(all="ignore"):
-            found = optimize.least_squares(
-                residuals, theta[free], jacobian, method="lm", x_scale="jac",
-                ftol=1e-4, xtol=1e-4, gtol=1e-10, max_nfev=steps,
-            )  # fmt: skip
-        return point(found.x)
+            found = optimize.leastsq(
+                residuals, theta[free], Dfun=jacobian, ftol=1e-4, xtol=1e-4, gtol=1e-10, maxfev=steps, full_output=True
+            )
+        return point(found[0])
 
 
 def _distinct(points: list[Array], shape: list[int]) -> list[Array]:
