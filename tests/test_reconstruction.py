@@ -11,7 +11,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from problm.vision.camera_models import MODELS, Intrinsics
-from problm.vision.reconstruction import Reconstruction, read_bal, read_colmap, write_colmap
+from problm.vision.reconstruction import Reconstruction, read_bal, read_colmap, read_reconstruction, write_colmap
 
 PARAMS = {
     "SIMPLE_PINHOLE": (700.0, 10.0, -5.0),
@@ -305,6 +305,62 @@ def test_bal_files_that_lie(tmp_path, text, message):
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         read_bal(file)
+
+
+def test_damaged_files_are_read_or_refused_but_never_crash(tmp_path):
+    rng = np.random.default_rng(0)
+    model = small()
+    write_colmap(model, tmp_path)
+    names = ("cameras.txt", "images.txt", "points3D.txt")
+    whole = {name: (tmp_path / name).read_bytes() for name in names}
+    radial = Reconstruction.from_arrays(
+        model.rotations, model.translations, Intrinsics("RADIAL", (9.0, 0, 0, 0, 0)), model.points, np.ones((3, 5, 2))
+    )
+    radial = Reconstruction(**{**radial.__dict__, "intrinsics": radial.intrinsics * 3, "camera": np.arange(3)})
+    bal = bal_text(radial).encode()
+    refused = []
+
+    def damaged(text):
+        data = bytearray(text)
+        for _ in range(rng.integers(1, 4)):
+            at = int(rng.integers(len(data)))
+            kind = rng.integers(4)
+            if kind == 0:
+                data[at] = int(rng.integers(256))
+            elif kind == 1:
+                del data[at : at + int(rng.integers(1, 30))]
+            elif kind == 2:
+                data[at:at] = rng.choice([b" nan ", b"-1", b"\n", b"1e400", b"99999999999999999999", b"#", b" "])
+            else:
+                del data[at:]
+            data = data or bytearray(b" ")
+        return bytes(data)
+
+    for trial in range(400):
+        try:
+            if trial % 2:
+                name = names[trial % 3]
+                (tmp_path / name).write_bytes(damaged(whole[name]))
+                read_colmap(tmp_path)
+            else:
+                (tmp_path / "bal.txt").write_bytes(damaged(bal))
+                read_bal(tmp_path / "bal.txt")
+        except ValueError as error:
+            refused.append(str(error))
+        finally:
+            for name in names:
+                (tmp_path / name).write_bytes(whole[name])
+    assert len(refused) > 200
+    assert all(str(tmp_path) in message for message in refused)  # the file is named
+
+
+def test_a_folder_is_colmap_s_and_a_file_is_bal_s(tmp_path):
+    write_colmap(small(), tmp_path / "model")
+    assert len(read_reconstruction(tmp_path / "model").points) == 5
+    (tmp_path / "bal.txt").write_text("1 1 1  0 0 -10.0 20.0  0 0 0 0 0 0 100 0 0  0.1 -0.2 -1")
+    assert len(read_reconstruction(tmp_path / "bal.txt").points) == 1
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
+        read_reconstruction(tmp_path / "nothing")
 
 
 def data(name):

@@ -21,11 +21,12 @@ from numpy.typing import ArrayLike, NDArray
 from .inputs import limits, parameters
 from .losses import Loss, as_loss
 from .result import Result
+from .separable_inner import SeparableProblem
 from .separable_linear import Basis, LinearSeparableProblem
 
 Array = NDArray[np.float64]
 
-__all__ = ["SeparableFit", "separable_fit"]
+__all__ = ["LinearSeparableProblem", "SeparableFit", "SeparableProblem", "separable_fit"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ image, as in COLMAP and OpenCV. `problm.vision.reconstruction_io` reads and writ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .camera_models import Intrinsics
-from .reconstruction_io import read_bal, read_colmap, write_colmap
+from .reconstruction_io import read_bal, read_colmap, read_reconstruction, whole_numbers, write_colmap
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-__all__ = ["Reconstruction", "read_bal", "read_colmap", "write_colmap"]
+__all__ = ["Reconstruction", "read_bal", "read_colmap", "read_reconstruction", "write_colmap"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +119,10 @@ class Reconstruction:
             point, image = np.nonzero(~np.isnan(seen).any(axis=2).T)
             xy = seen[image, point]
         elif seen.ndim == 2 and seen.shape[1] == 4:
-            image, point = seen[:, 0].astype(np.int64), seen[:, 1].astype(np.int64)
-            if (image != seen[:, 0]).any() or (point != seen[:, 1]).any():
+            numbers = whole_numbers(seen[:, :2])
+            if numbers is None:
                 raise ValueError("observations: columns 0 and 1 must be whole numbers (image, point)")
-            xy = seen[:, 2:]
+            image, point, xy = numbers[:, 0], numbers[:, 1], seen[:, 2:]
         else:
             raise ValueError(
                 f"observations must be ({len(R)}, {len(X)}, 2) pixels with NaN where a point is not seen, "
@@ -162,21 +162,29 @@ class Reconstruction:
 
     def residuals(self) -> Array:
         """Projection minus observation of every observation in pixels, (M, 2)."""
-        point = np.repeat(np.arange(len(self.points)), self.track_lengths)
-        x = np.einsum("mij,mj->mi", self.rotations[self.image], self.points[point])
-        x += self.translations[self.image]
         out = np.empty_like(self.xy)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            for k, camera in enumerate(self.intrinsics):
-                mine = self.camera[self.image] == k
-                out[mine] = camera.project(x[mine]) - self.xy[mine]
+        for part, x in self._in_cameras():
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                for k in np.unique(self.camera[self.image[part]]):
+                    mine = self.camera[self.image[part]] == k
+                    out[part][mine] = self.intrinsics[k].project(x[mine]) - self.xy[part][mine]
         return out
 
     def depths(self) -> Array:
         """Depth ``z`` of every observation's point in its image, (M,); negative behind the camera."""
-        point = np.repeat(np.arange(len(self.points)), self.track_lengths)
-        z: Array = np.einsum("mj,mj->m", self.rotations[self.image, 2], self.points[point])
-        return z + self.translations[self.image, 2]
+        out = np.empty(len(self.xy))
+        for part, x in self._in_cameras():
+            out[part] = x[:, 2]
+        return out
+
+    def _in_cameras(self, size: int = 65536) -> Iterator[tuple[slice, Array]]:
+        """Points in the frames of the images that see them, some observations at a time: memory stays small."""
+        for a in range(0, len(self.xy), size):
+            part = slice(a, min(a + size, len(self.xy)))
+            image = self.image[part]
+            point = np.searchsorted(self.start, np.arange(part.start, part.stop), side="right") - 1
+            x = np.einsum("mij,mj->mi", self.rotations[image], self.points[point])
+            yield part, x + self.translations[image]
 
     def common(self, images: Sequence[int]) -> tuple[Array, Index]:
         """Observations (len(images), Q, 2) in pixels of the Q points seen in all ``images``, and their numbers.
@@ -232,8 +240,7 @@ def tracks_of(
     for name, values, count in (("image", image, images), ("point", point, points)):
         if len(values) and not (values.min() >= 0 and values.max() < count):
             raise ValueError(
-                f"observations: {name} numbers must lie between 0 and {count - 1}, "
-                f"got {values.min()} to {values.max()}"
+                f"observations: {name} numbers must lie between 0 and {count - 1}, got {values.min()} to {values.max()}"
             )
     if not np.isfinite(xy).all():
         raise ValueError("observations: pixels must be finite")

@@ -77,8 +77,8 @@ def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
     if not np.isfinite(values).all():
         raise ValueError(f"{name}: all numbers must be finite")
     seen = values[3 : 3 + 4 * M].reshape(M, 4)
-    image, point = seen[:, 0].astype(np.int64), seen[:, 1].astype(np.int64)
-    if (image != seen[:, 0]).any() or (point != seen[:, 1]).any():
+    image, point = (whole_numbers(column) for column in seen[:, :2].T)
+    if image is None or point is None:
         raise ValueError(f"{name}: camera and point numbers of observations must be whole")
     flip = np.array([1.0, -1.0, -1.0])
     xy = seen[:, 2:] * flip[:2]
@@ -134,9 +134,7 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
     root = Path(folder)
     for name in ("cameras.txt", "images.txt", "points3D.txt"):
         if not (root / name).is_file():
-            hint = (
-                "; a binary model must be converted to text" if (root / name).with_suffix(".bin").exists() else ""
-            )
+            hint = "; a binary model must be converted to text" if (root / name).with_suffix(".bin").exists() else ""
             raise FileNotFoundError(f"{root}: a COLMAP text model needs the file {name}{hint}")
     cameras = _read_cameras(root / "cameras.txt")
     camera_number = {c.id: k for k, c in enumerate(cameras)}
@@ -167,6 +165,17 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
         colors,
         tuple(keypoints),
         np.ascontiguousarray(track[:, 1]),
+    )
+
+
+def read_reconstruction(path: str | os.PathLike[str]) -> Reconstruction:
+    """Read whatever is there: a folder as a COLMAP text model, a file as a BAL problem."""
+    if os.path.isdir(path):
+        return read_colmap(path)
+    if os.path.isfile(path):
+        return read_bal(path)
+    raise FileNotFoundError(
+        f"{os.fspath(path)}: no such file or folder; give a BAL file or the folder of a COLMAP model"
     )
 
 
@@ -254,9 +263,14 @@ def _numbers(text: bytes, name: str) -> Array:
         try:
             return np.fromstring(text.decode("ascii"), sep=" ")
         except (ValueError, DeprecationWarning):
-            raise ValueError(
-                f"{name}: a BAL file holds nothing but numbers, but something else was found"
-            ) from None
+            raise ValueError(f"{name}: a BAL file holds nothing but numbers, but something else was found") from None
+
+
+def whole_numbers(values: Array) -> NDArray[np.int64] | None:
+    """Floats as integers, or None where one is not whole (or too large to tell)."""
+    if not (np.abs(values) < 2.0**53).all() or (values != np.floor(values)).any():
+        return None
+    return values.astype(np.int64)
 
 
 def _named(path: object, where: str, make: Callable[[], T]) -> T:
@@ -348,8 +362,8 @@ def _read_images(
         if len(features) % 3:
             _fail(path, k, f"POINTS2D must be triples X Y POINT3D_ID, got {len(features)} numbers")
         triples = features.reshape(-1, 3)
-        owner = triples[:, 2].astype(np.int64)
-        if (owner != triples[:, 2]).any():
+        owner = whole_numbers(triples[:, 2])
+        if owner is None:
             _fail(path, k, "POINT3D_ID must be whole numbers")
         ids.append(number)
         known.add(number)
