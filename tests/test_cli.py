@@ -301,7 +301,7 @@ def test_control_c_keeps_the_best_point(folder, tmp_path):
 @pytest.mark.parametrize("delay", [0.2, 1.0])
 def test_control_c_at_any_moment(folder, tmp_path, delay):
     process = subprocess.Popen(
-        [*PROGRAM, "demo", "--points", "30000000", "-o", str(tmp_path / "out")],
+        [*PROGRAM, "demo", "-o", str(tmp_path / "out")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     time.sleep(delay)
@@ -454,6 +454,58 @@ def test_two_views_bad_input(folder, inside, tmp_path):
         assert says in done.stderr
 
 
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Two pictures of a texture, shifted by (3, -2)."""
+    from PIL import Image
+
+    path = tmp_path_factory.mktemp("photos")
+    y, x = np.mgrid[0:100, 0:140]
+
+    def scene(x, y):
+        return 128 + 50 * np.sin(x / 6) + 40 * np.cos(y / 8 + x / 25)
+
+    for name, picture in (("a.png", scene(x, y)), ("b.png", scene(x - 3, y + 2))):
+        Image.fromarray(np.rint(picture).astype(np.uint8)).save(path / name)
+    return path
+
+
+def test_align(photos, inside, tmp_path):
+    done = inside("align", photos / "a.png", photos / "b.png", "-m", "translation", "-o", tmp_path)
+    assert done.returncode == 0, done.stderr
+    names = ["aligned.png", "overlay.png", "report.html", "warp.json", "warp.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
+    np.testing.assert_allclose(np.loadtxt(tmp_path / "warp.txt")[:2, 2], [3, -2], atol=0.05)
+    page = Page((tmp_path / "report.html").read_text())
+    assert page.tags.count("img") == 3
+    again = inside(
+        "align", photos / "a.png", photos / "b.png", "--initial", tmp_path / "warp.txt", "--mask1", photos / "a.png",
+        "--levels", "1", "--json", "--no-output", "--max-time", "60",
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["files"] == []
+
+
+def test_align_bad_input(photos, inside, tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"\x89PNG but no more")
+    (tmp_path / "long.txt").write_text("1 " * 10_000)
+    (tmp_path / "words.txt").write_text("one two")
+    a, b = photos / "a.png", photos / "b.png"
+    for args, says in (
+        ([a, tmp_path / "absent.png"], "image2: there is no file"),
+        ([tmp_path / "bad.png", b], "cannot be read as an image"),
+        ([a, b, "--overlay", "rainbow"], "--overlay must be one of"),
+        ([a, b, "--levels", "many"], "--levels must be"),
+        ([a, b, "--model", "affin"], "did you mean 'affine'"),
+        ([a, b, "--initial", tmp_path / "long.txt"], "too large"),
+        ([a, b, "--initial", tmp_path / "words.txt"], "does not hold a 3x3 matrix"),
+        ([a, b, "--initial", "nowhere"], "initial"),
+    ):
+        done = inside("align", *args, "--no-output")
+        assert done.returncode == 2, (args, done.stderr)
+        assert says in done.stderr
+
+
 def test_bundle(inside, tmp_path):
     from scipy.spatial.transform import Rotation
 
@@ -497,9 +549,9 @@ def test_bench_needs_a_checkout(inside, tmp_path, monkeypatch):
 
 
 def test_demo(inside, tmp_path):
-    done = inside("demo", "--points", "20000", "-o", tmp_path / "demo")
+    done = inside("demo", "--small", "-o", tmp_path / "demo")
     assert done.returncode == 0, done.stderr
-    for word in ("ProBLM", "LM", "SciPy", "Essential matrix", "20,000 points"):
+    for word in ("ProBLM", "LM", "SciPy", "Dense alignment", "Essential matrix", "100,000 points"):
         assert word in done.stdout
     page = Page((tmp_path / "demo" / "report.html").read_text())
     assert page.tags.count("img") >= 3

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, bundle, demo, doctor, fit, two_view
+from . import align, bench, bundle, demo, doctor, fit, two_view
 from .exits import guarded
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ def _options(
 _COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo.command,
     "fit": fit.command,
+    "align": align.command,
     "essential": two_view.essential,
     "homography": two_view.homography,
     "fundamental": two_view.fundamental,

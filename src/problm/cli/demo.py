@@ -17,22 +17,25 @@ from .demo_parts import HEADER, Part
 
 def command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for report.html.")] = Path("demo"),
-    points: Annotated[int, typer.Option("--points", min=1000, help="Points of the curve fit.")] = 10_000_000,
+    small: Annotated[
+        bool, typer.Option("--small", help="A hundredth of the data: seconds instead of a minute.")
+    ] = False,
     seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Alignment, essential matrix and a 10^7-point curve fit on data made here; writes demo/report.html."""
-    from . import demo_curve, demo_pose
+    from . import demo_align, demo_curve, demo_pose
 
     began = time.perf_counter()
     voice, folder = Voice(json, quiet), Folder(output)
     voice.say(f"ProBLM {__version__}: three problems, made here, solved here.\n")
     parts = []
     runs: list[Callable[[Any], Part]] = [
-        lambda progress: demo_pose.run(200_000, seed, progress),
-        lambda progress: demo_curve.run(points, seed, progress),
+        lambda progress: demo_align.run(*((96, 128) if small else (480, 640)), seed, progress),
+        lambda progress: demo_pose.run(2_000 if small else 200_000, seed, progress),
+        lambda progress: demo_curve.run(100_000 if small else 10_000_000, seed, progress),
     ]
     for run in runs:
         with voice.progress() as progress:

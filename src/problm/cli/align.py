@@ -1,0 +1,107 @@
+"""``problm align``: the warp between two images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ..report import page
+from .common import Debug, Folder, Json, LossName, MaxTime, NoOutput, Output, Quiet, Seed, Threads, Voice, optional
+from .exits import DONE, INTERRUPTED, NOT_CONVERGED, Bad, leave
+
+
+def command(
+    image1: Annotated[Path, typer.Argument(help="The image that stays.")],
+    image2: Annotated[Path, typer.Argument(help="The image that is brought to it.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="translation, euclidean, similarity, affine, homography or sl3.")
+    ] = "homography",
+    initial: Annotated[
+        str | None, typer.Option("--initial", help="phase, features, auto, or a file with a 3x3 matrix.")
+    ] = None,
+    mask1: Annotated[Path | None, typer.Option("--mask1", help="Image that is white where image 1 is used.")] = None,
+    mask2: Annotated[Path | None, typer.Option("--mask2", help="Image that is white where image 2 is used.")] = None,
+    levels: Annotated[str, typer.Option("--levels", help="Levels of the pyramid, or auto.")] = "auto",
+    loss: LossName = "linear",
+    color: Annotated[bool, typer.Option("--color", help="Use three channels.")] = False,
+    overlay: Annotated[
+        str, typer.Option("--overlay", help="checkerboard, red-cyan, blend or difference.")
+    ] = "checkerboard",
+    max_time: MaxTime = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    output: Output = Path("align"),
+    no_output: NoOutput = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Find the warp that maps image 1 onto image 2, from all pixels.
+
+    Writes warp.json, warp.txt (the matrix), aligned.png, overlay.png and report.html.
+    """
+    from ..vision.alignment import align
+    from ..vision.alignment_result import OVERLAYS
+
+    voice = Voice(json, quiet)
+    if overlay not in OVERLAYS:
+        raise Bad(f"--overlay must be one of {', '.join(OVERLAYS)}, got {overlay!r}")
+    folder = None if no_output else Folder(output or Path("align"))
+    options: dict[str, Any] = {"loss": loss, "color": color, "threads": threads, "rng": seed}
+    options |= {"levels": _whole(levels), "initial": _start(initial), "mask1": _mask(mask1), "mask2": _mask(mask2)}
+    if max_time is not None:
+        options["max_time"] = max_time
+    with voice.progress() as progress:
+        warp = align(image1, image2, model, **options, callback=progress)
+    voice.say(str(warp))
+    files = [] if folder is None else _write(folder, warp, image1, image2, overlay)
+    for path in files:
+        voice.say(f"wrote {path}")
+    voice.finish({**warp.to_dict(), "files": [str(f) for f in files]})
+    interrupted = warp.result.status.name == "INTERRUPTED"
+    leave(INTERRUPTED if interrupted else DONE if warp.success else NOT_CONVERGED)
+
+
+def _write(folder: Folder, warp: Any, image1: Path, image2: Path, overlay: str) -> list[Path]:
+    files: list[Path] = warp.save(folder.path, image1, image2, overlay=overlay)
+    parts = [page.paragraph(f"{image1} and {image2}", note=True), page.listing(str(warp))]
+    parts.append(page.picture((folder.path / "overlay.png").read_bytes(), f"Both images, {overlay}"))
+    for make, caption in ((warp.plot, "Images and residuals"), (warp.result.plot, "The solve at full resolution")):
+        figure = optional(make)
+        if figure is None:
+            break
+        parts.append(page.picture(page.figure_png(figure), caption))
+    return [*files, folder.write("report.html", page.page("ProBLM alignment", parts))]
+
+
+def _whole(levels: str) -> int | str:
+    if levels == "auto":
+        return levels
+    try:
+        return int(levels)
+    except ValueError:
+        raise Bad(f"--levels must be a whole number or auto, got {levels!r}") from None
+
+
+def _start(initial: str | None) -> Any:
+    """A word that `align` knows, or a matrix from a file such as a warp.txt of an earlier run."""
+    if initial is None or not Path(initial).is_file():
+        return initial
+    if Path(initial).stat().st_size > 10_000:
+        raise Bad(f"--initial: {initial} is too large for a 3x3 matrix")
+    try:
+        return np.loadtxt(initial, ndmin=2)
+    except ValueError as error:
+        raise Bad(f"--initial: {initial} does not hold a 3x3 matrix ({error})") from None
+
+
+def _mask(path: Path | None) -> Any:
+    if path is None:
+        return None
+    from ..vision.images import pixels_of
+
+    pixels = pixels_of(path, "mask")
+    return (pixels if pixels.ndim == 2 else pixels[..., 0]) > 0

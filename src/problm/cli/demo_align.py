@@ -1,0 +1,140 @@
+"""The demo's alignment: two noisy views of a textured plane, and the homography between them."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..vision.alignment import align
+from ..vision.warps import transform
+from .demo_parts import Measured, Part, passes, repeated
+
+Array = NDArray[np.float64]
+_MARGIN = 60
+_TRUTH = np.array([[1.01, 0.03, _MARGIN + 4.0], [-0.02, 0.99, _MARGIN - 3.0], [2e-5, -1e-5, 1.0]])
+_SCIPY_SECONDS = 8.0
+_START = np.array([[1.0, 0.0, _MARGIN], [0.0, 1.0, _MARGIN], [0.0, 0.0, 1.0]])
+
+
+def make_images(height: int, width: int, seed: int) -> tuple[Array, Array]:
+    """Image 1, and a larger image 2 that shows all of it: x2 ~ _TRUTH x1. Noise of 0.02 on values from 0 to 1."""
+    rng = np.random.default_rng(seed)
+    waves = 40
+    length = np.exp(rng.uniform(np.log(12.0), np.log(200.0), waves))
+    angle, phase = rng.uniform(0, 2 * np.pi, (2, waves))
+    weight = np.sqrt(length)
+
+    def scene(x: Array, y: Array) -> Array:
+        total = np.zeros(x.shape)
+        for i in range(waves):
+            k = 2 * np.pi / length[i]
+            total += weight[i] * np.sin(k * np.cos(angle[i]) * x + k * np.sin(angle[i]) * y + phase[i])
+        shown: Array = 0.5 + 0.17 * total / np.sqrt(0.5 * np.sum(weight**2))
+        return shown
+
+    y, x = np.mgrid[0 : height + 2 * _MARGIN, 0 : width + 2 * _MARGIN].astype(np.float64)
+    there = transform(_TRUTH, np.column_stack([x[:height, :width].ravel(), y[:height, :width].ravel()]))
+    first = scene(there[:, 0], there[:, 1]).reshape(height, width)
+    second = scene(x, y)
+    return first + 0.02 * rng.standard_normal(first.shape), second + 0.02 * rng.standard_normal(second.shape)
+
+
+def run(height: int, width: int, seed: int, progress: Callable[..., Any] | None) -> Part:
+    """Align at full resolution, from a start that is some pixels off."""
+    first, second = make_images(height, width, seed)
+
+    def solve(**options: Any) -> Any:
+        return align(
+            first, second, "homography", initial=_START, levels=1, blur=0.0, photometric=False, gtol=1e-6, rng=seed,
+            callback=progress, **options,
+        )  # fmt: skip
+
+    align(first[:64, :64], second[:200, :200], "homography", initial=_START, levels=1)  # loads what is compiled
+    warps, seconds = repeated([solve, lambda: solve(acceptance="full")])
+    cost = _Cost(first, second)
+    measured = [
+        Measured(name, s, cost(w.matrix), f"{passes(w.result)}, corners off by {_off(w.matrix, first.shape):.4f} px")
+        for name, w, s in zip(("ProBLM", "LM (ProBLM's own)"), warps, seconds, strict=True)
+    ]
+    measured.append(cost.scipy())
+    return Part(
+        f"Dense alignment, {width} x {height} pixels",
+        "A homography from all pixels: the squared differences between image 1 and the warped image 2 (bilinear), at "
+        "full resolution without a pyramid, from a start that is off by some pixels. SciPy minimises the same cost "
+        "with difference quotients.",
+        measured,
+        result=warps[0].result,
+        pictures=[(_png(warps[0].overlay("red-cyan")), "Both images over each other: grey where they agree")],
+    )
+
+
+def _off(matrix: Array, shape: tuple[int, ...]) -> float:
+    corners = np.array([[0, 0], [shape[1], 0], [0, shape[0]], [shape[1], shape[0]]], dtype=np.float64)
+    return float(np.abs(transform(matrix, corners) - transform(_TRUTH, corners)).max())
+
+
+class _Cost:
+    """The same cost in NumPy and SciPy: half the sum of squared differences, bilinear."""
+
+    def __init__(self, first: Array, second: Array) -> None:
+        y, x = np.mgrid[0 : first.shape[0], 0 : first.shape[1]]
+        self.points = np.column_stack([x.ravel(), y.ravel()]).astype(np.float64)
+        self.first, self.second = first.astype(np.float32), second.astype(np.float32)
+
+    def residuals(self, matrix: Array) -> Array:
+        from scipy.ndimage import map_coordinates
+
+        u, v = transform(matrix, self.points).T
+        warped = np.asarray(map_coordinates(self.second, [v, u], order=1, mode="nearest"), dtype=np.float64)
+        return warped - self.first.ravel()
+
+    def __call__(self, matrix: Array) -> float:
+        r = self.residuals(matrix)
+        return 0.5 * float(r @ r)
+
+    def scipy(self) -> Measured:
+        from scipy.optimize import least_squares
+
+        # Entries of like size: shifts in pixels, the rest in pixels at the image's far side.
+        side = float(max(self.first.shape))
+        units = np.array([1 / side, 1 / side, 1, 1 / side, 1 / side, 1, 1 / side**2, 1 / side**2])
+
+        def matrix(theta: Array) -> Array:
+            moved: Array = (_START.ravel() + np.append(units * theta, 0.0)).reshape(3, 3)
+            return moved
+
+        began = time.perf_counter()
+        best: list[Any] = [np.inf, np.zeros(8)]
+
+        def residuals(theta: Array) -> Array:
+            if time.perf_counter() - began > _SCIPY_SECONDS:
+                raise TimeoutError
+            r = self.residuals(matrix(theta))
+            cost = 0.5 * float(r @ r)
+            if cost < best[0]:
+                best[:] = [cost, theta.copy()]
+            return r
+
+        note = ""
+        try:
+            # Steps of a thousandth: the interpolant is piecewise smooth, and float32.
+            least_squares(residuals, np.zeros(8), method="lm", diff_step=np.full(8, 1e-3))
+        except TimeoutError:
+            note = "given up, "
+        seconds = time.perf_counter() - began
+        found = matrix(best[1])
+        note += f"corners off by {_off(found, self.first.shape):.4f} px"
+        return Measured("SciPy least_squares", seconds, self(found), note)
+
+
+def _png(picture: NDArray[np.uint8]) -> bytes:
+    from PIL import Image
+
+    memory = io.BytesIO()
+    Image.fromarray(picture).save(memory, format="PNG")
+    return memory.getvalue()
