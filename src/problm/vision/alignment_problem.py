@@ -170,6 +170,18 @@ class Sample:
         gain = float(a.std() / b.std())
         return gain, float(a.mean() - gain * b.mean())
 
+    def brightness(self) -> float:
+        """Difference of the mean values in the overlap, in standard deviations of image 1 there."""
+        a, b = self.first[self._inside], self.second[self._inside]
+        contrast = float(a.std()) if len(a) else 0.0
+        return float(b.mean() - a.mean()) / contrast if contrast > 0.0 else 0.0
+
+    def spread(self) -> float:
+        """Robust standard deviation of the residuals' norms in the overlap: 1.4826 times their median."""
+        if not self._inside.any():
+            return 0.0
+        return 1.4826 * float(np.median(np.sqrt(((self.second - self.first)[self._inside] ** 2).sum(axis=1))))
+
     def correlation(self) -> float:
         """Normalised cross-correlation in the overlap; 0 where one of the images is flat."""
         return correlation(self.first[self._inside], self.second[self._inside])

@@ -113,6 +113,15 @@ def read_image(source: Source, name: str, mask: ArrayLike | None = None, *, colo
     return image
 
 
+def pixels_of(source: Source, name: str) -> Plane:
+    """The pixels of what the user passed as they are, alpha channel and all."""
+    if isinstance(source, (str, os.PathLike)):
+        return _from_file(Path(source), name)
+    if hasattr(source, "getbands") and hasattr(source, "size"):
+        return _from_pil(source)
+    return _check_array(np.asarray(source), name)
+
+
 def _as_array(source: Source, name: str) -> tuple[Plane, Mask | None]:
     """Pixels without alpha channel, and which of them are to be used."""
     if isinstance(source, (str, os.PathLike)):

@@ -44,7 +44,7 @@ def resample(
     Parameters
     ----------
     image : (rows, columns) or (rows, columns, channels), at least 2 x 2 pixels.
-    matrix : (3, 3), maps pixels of the result to pixels of ``image``; its last entry's sign says what is in front.
+    matrix : (3, 3), maps pixels of the result to pixels of ``image``; the centre of the result is in front.
     shape : (rows, columns) of the result.
     fill : value where ``image`` does not reach; None: NaN for floats, 0 for integers.
 
@@ -66,7 +66,8 @@ def resample(
         fill = np.nan if kind.kind == "f" else 0.0
     target = np.full((*shape, source.shape[2]), fill, dtype=np.float32)
     inside = np.zeros(shape, dtype=np.bool_)
-    front = np.ascontiguousarray(matrix if matrix[2, 2] > 0.0 else -matrix, dtype=np.float64)
+    centre = matrix[2] @ np.array([(shape[1] - 1) / 2.0, (shape[0] - 1) / 2.0, 1.0])
+    front = np.ascontiguousarray(matrix if centre > 0.0 else -matrix, dtype=np.float64)
     _resample(source, front, target, inside)
     result: NDArray[Any] = target
     if kind.kind in "iu":

@@ -8,7 +8,7 @@ quasi-Newton methods): after a step s that changed the gradient by y, ``(H + S) 
     q = y - (H + S) s,      S <- S + q q^T / (q^T s) .
 
 What is handed to the solver is ``H + S`` with its eigenvalues relative to H kept within [floor, cap], so it stays
-positive definite and the damping still rules. The gradient is untouched: so are descent, minima and certificate; the
+positive definite and the damping still rules; a refused step halves S. The gradient is untouched: so are descent, minima and certificate; the
 remaining decrease is even estimated better. Only steps over *all* residuals teach: on a batch the curvature of the
 noise is larger than that of the cost.
 """
@@ -29,13 +29,14 @@ Array = NDArray[np.float64]
 class SecantProblem:
     """A problem whose Gauss-Newton matrix over all residuals is corrected by what its steps have shown."""
 
-    def __init__(self, inner: Problem, floor: float = 0.1, cap: float = 2.0) -> None:
+    def __init__(self, inner: Problem, floor: float = 0.05, cap: float = 2.0) -> None:
         self.inner = inner
         self.n, self.dim, self.cost_bound = inner.n, inner.dim, inner.cost_bound
         self._floor, self._cap = floor, cap
         self._correction = np.zeros((inner.dim, inner.dim))
         self._last: tuple[Theta, Array] | None = None
         self._step: tuple[Theta, Theta, Array] | None = None
+        self._tried = 0
         self.gauss_newton: Array | None = None
         """(d, d) the last Gauss-Newton matrix over all residuals, uncorrected."""
 
@@ -45,6 +46,7 @@ class SecantProblem:
     def retract(self, theta: Theta, delta: Array) -> Theta:
         moved = self.inner.retract(theta, delta)
         self._step = (theta, moved, delta)
+        self._tried += 1
         return moved
 
     def costs(self, theta: Theta, lo: int, hi: int) -> Array:
@@ -58,6 +60,9 @@ class SecantProblem:
         if lo != 0 or hi != self.n:
             return normal
         self.gauss_newton = normal.hessian
+        # Every step that was refused says that the correction went too far.
+        self._correction *= 0.5 ** max(self._tried - 1, 0)
+        self._tried = 0
         if self._last is not None and self._step is not None:
             before, after, step = self._step
             if after is theta and before is self._last[0]:

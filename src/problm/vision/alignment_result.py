@@ -1,0 +1,368 @@
+"""What `align` returns: the warp, how it was found, and pictures of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..files import write_atomically
+from ..result import Result
+from .images import Image, Mask, Source, pixels_of
+from .resampling import resample
+from .warps import corners, transform
+
+if TYPE_CHECKING:
+    from .alignment_problem import AlignmentProblem
+
+Array = NDArray[np.float64]
+OVERLAYS = ("checkerboard", "red-cyan", "blend", "difference")
+_LEAST_CORRELATION = 0.3
+
+
+@dataclass(frozen=True)
+class Level:
+    """One solve: a level of the pyramid, from coarse to fine."""
+
+    level: int
+    """0 is the full resolution, each further level halves it."""
+    shape: tuple[int, int]
+    """Rows and columns of image 1 at this level."""
+    model: str
+    result: Result
+    matrix: Array
+    """(3, 3) in pixels of the full resolution, at the end of this level."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alignment:
+    """The warp that maps pixels of image 1 to pixels of image 2, pixel centres at integers."""
+
+    matrix: Array
+    """(3, 3), last entry 1: ``(u, v, 1) ~ matrix @ (x, y, 1)``."""
+    model: str
+    gain: float
+    """``gain I2 + bias`` fits image 1, in units of the images' values (0 to 1 for integers)."""
+    bias: float
+    photometric: bool
+    """Whether gain and bias were estimated; else they are 1 and 0."""
+    overlap: float
+    """Share of the used pixels of image 1 that fall into image 2."""
+    ncc: float
+    """Normalised cross-correlation of the images in the overlap, on up to 20,000 pixels."""
+    levels: tuple[Level, ...]
+    """The solves, coarse to fine; the last one is on the full resolution."""
+    start: str
+    """Where the search began, in words."""
+    seconds: float
+    problem: AlignmentProblem = field(repr=False)
+    theta: Array = field(repr=False)
+
+    @property
+    def result(self) -> Result:
+        """The solver's result at the full resolution."""
+        return self.levels[-1].result
+
+    @property
+    def cost(self) -> float:
+        """Half the sum of (robustified) squared residuals at the full resolution."""
+        return self.result.cost
+
+    @property
+    def status(self) -> int:
+        """The solver's status at the full resolution; positive where it converged."""
+        return int(self.result.status)
+
+    @property
+    def success(self) -> bool:
+        """Whether the solver converged to a warp under which the images correlate (0.3 or more)."""
+        return self.result.success and self.ncc >= _LEAST_CORRELATION
+
+    @property
+    def message(self) -> str:
+        """How it ended."""
+        if self.result.success and not self.success:
+            return (
+                f"{self.result.message} But the images correlate by {self.ncc:.2f} only, so they are probably not "
+                'aligned; try initial="auto", a matrix near the solution, or another model.'
+            )
+        return self.result.message
+
+    @cached_property
+    def corner_errors(self) -> Array:
+        """(4,) standard error in pixels of the four corners of image 1 as mapped, from noise of independent pixels.
+
+        Model error (parallax, an image that is not plane) is not in it.
+        """
+        result, problem = self.result, self.problem
+        at = corners(problem.image1.shape)
+        d = problem.dim
+        jacobian = np.empty((8, d))
+        for j in range(d):
+            step = np.zeros(d)
+            step[j] = 1e-6
+            ahead, behind = (problem.matrix(problem.retract(self.theta, s * step)) for s in (1.0, -1.0))
+            jacobian[:, j] = (transform(ahead, at) - transform(behind, at)).reshape(8) / 2e-6
+        spread = np.einsum("ij,jk,ik->i", jacobian, result.covariance, jacobian)
+        return np.sqrt(np.maximum(spread.reshape(4, 2).sum(axis=1), 0.0))
+
+    @cached_property
+    def _seen(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        h, w = self.problem.image1.shape
+        return self.problem.look_up(self.theta, np.arange(h * w, dtype=np.int32))
+
+    @cached_property
+    def inside(self) -> Mask:
+        """(rows, columns) of image 1: where a used pixel falls into the used part of image 2."""
+        image = self.problem.image1
+        inside: Mask = (self._seen[1] > 0.5).reshape(image.shape)
+        return inside if image.valid is None else inside & image.valid
+
+    @cached_property
+    def residuals(self) -> NDArray[np.float32]:
+        """(rows, columns), or (rows, columns, 3): ``gain I2(warp(x)) + bias - I1(x)``, NaN outside the overlap."""
+        image = self.problem.image1
+        difference = self._seen[0].reshape(image.pixels.shape) - image.values()
+        outside = ~self.inside if difference.ndim == 2 else ~self.inside[:, :, None]
+        return np.where(outside, np.float32(np.nan), difference)
+
+    @cached_property
+    def inliers(self) -> Mask:
+        """(rows, columns): pixels of the overlap whose residual is below 2.5 robust standard deviations."""
+        norms = np.abs(self.residuals) if self.residuals.ndim == 2 else np.sqrt((self.residuals**2).sum(axis=2))
+        if not self.inside.any():
+            return np.zeros(self.inside.shape, dtype=np.bool_)
+        limit = 2.5 * 1.4826 * float(np.median(norms[self.inside]))
+        with np.errstate(invalid="ignore"):
+            return np.asarray(norms <= limit, dtype=np.bool_)
+
+    def map(self, points: Any) -> Array:
+        """Points (k, 2) x, y of image 1 in image 2."""
+        return transform(self.matrix, points)
+
+    def warp(self, image: Source | None = None, *, inverse: bool = False, fill: float | None = None) -> NDArray[Any]:
+        """Image 2 as image 1 sees it.
+
+        Parameters
+        ----------
+        image : resampled instead of image 2 (of its size, any type and number of channels). Image 2 as it was
+            aligned (grey, unless colour was asked for) if not given.
+        inverse : bring image 1, or an image of its size, to the frame of image 2 instead.
+        fill : value where there is nothing to show; None: NaN for floats, 0 for integers.
+
+        Returns
+        -------
+        (rows, columns) or (rows, columns, channels) of the type of ``image``.
+        """
+        source, target = self.problem.image2, self.problem.image1
+        matrix = self.matrix
+        if inverse:
+            source, target = target, source
+            matrix = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+        pixels = source.values() if image is None else pixels_of(image, "image")
+        if pixels.shape[:2] != source.shape:
+            raise ValueError(
+                f"image must have the size {source.shape} of image {1 if inverse else 2}, got {pixels.shape[:2]}; "
+                "resize it, or pass the image that was aligned"
+            )
+        return resample(pixels, matrix, target.shape, fill)[0]
+
+    def overlay(
+        self, kind: str = "checkerboard", image1: Source | None = None, image2: Source | None = None, *, tiles: int = 8
+    ) -> NDArray[np.uint8]:
+        """Both images in the frame of image 1, as one picture (rows, columns, 3), uint8.
+
+        Parameters
+        ----------
+        kind : ``"checkerboard"`` (tiles of the one and the other: lines must run on), ``"red-cyan"`` (grey where they
+            agree), ``"blend"`` (the mean) or ``"difference"`` (grey where they agree).
+        image1, image2 : shown instead of the images that were aligned, for example in colour.
+        tiles : of the checkerboard, along the longer side.
+        """
+        if kind not in OVERLAYS:
+            raise ValueError(f"kind={kind!r} is not known; choose one of {', '.join(OVERLAYS)}")
+        first = _picture(self.problem.image1 if image1 is None else pixels_of(image1, "image1"))
+        warped = self.warp(image2)
+        if image2 is None and self.photometric:
+            warped = self.gain * warped + self.bias
+        inside = resample(np.ones(self.problem.image2.shape, dtype=np.float32), self.matrix, first.shape[:2], 0.0)[1]
+        second = _picture(np.nan_to_num(warped) if warped.dtype.kind == "f" else warped)
+        a, b = first.astype(np.float32), np.where(inside[:, :, None], second, 0).astype(np.float32)
+        if kind == "red-cyan":
+            grey_a, grey_b = a.mean(axis=2), b.mean(axis=2)
+            shown = np.stack([grey_a, grey_b, grey_b], axis=2)
+        elif kind == "blend":
+            shown = np.where(inside[:, :, None], 0.5 * (a + b), a)
+        elif kind == "difference":
+            shown = np.where(inside[:, :, None], 127.5 + 0.5 * (b - a), 0.0)
+        else:
+            h, w = first.shape[:2]
+            size = max(1, max(h, w) // tiles)
+            odd = ((np.arange(h)[:, None] // size + np.arange(w) // size) % 2).astype(bool)
+            shown = np.where((odd & inside)[:, :, None], b, a)
+        return np.clip(np.rint(shown), 0, 255).astype(np.uint8)
+
+    def plot(self) -> Any:
+        """Both images, checkerboard and residuals; returns a Matplotlib figure (extra ``plot``)."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise ImportError("plot() needs Matplotlib: pip install 'problm[plot]'") from error
+        figure = Figure(figsize=(11, 8), layout="constrained")
+        axes = figure.subplots(2, 2)
+        shown: list[tuple[str, Any]] = [
+            ("image 1", _picture(self.problem.image1)),
+            ("image 2 warped", _picture(np.nan_to_num(self.warp()))),
+            ("checkerboard", self.overlay()),
+        ]
+        for axis, (title, picture) in zip(axes.flat, shown, strict=False):
+            axis.imshow(picture)
+            axis.set_title(title)
+            axis.set_axis_off()
+        residuals = self.residuals if self.residuals.ndim == 2 else self.residuals.mean(axis=2)
+        known = np.abs(residuals[self.inside])
+        limit = float(np.quantile(known, 0.98)) if known.size else 1.0
+        image = axes[1, 1].imshow(residuals, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        axes[1, 1].set_title(f"residuals, correlation {self.ncc:.3f}")
+        axes[1, 1].set_axis_off()
+        figure.colorbar(image, ax=axes[1, 1], shrink=0.8)
+        return figure
+
+    def report(self) -> str:
+        """A page of text: outcome, matrix, work done."""
+        rows = [f"    {'  '.join(f'{v:14.8g}' for v in row)}" for row in self.matrix]
+        lines = [
+            f"Alignment, {self.model}: {self.message}",
+            "  matrix (pixels of image 1 to pixels of image 2):",
+            *rows,
+            f"  overlap       {100 * self.overlap:.1f} % of image 1",
+            f"  correlation   {self.ncc:.4f}",
+            f"  corners       standard error {self.corner_errors.mean():.2g} pixels",
+        ]
+        if self.photometric:
+            lines.append(f"  photometric   gain {self.gain:.4f}, bias {self.bias:+.4f}")
+        lines += [f"  start         {self.start}", f"  time          {self.seconds:.3g} s"]
+        for level in self.levels:
+            r = level.result
+            lines.append(
+                f"    {level.shape[1]:5d} x {level.shape[0]:<5d} {level.model:<12s} {r.nit:3d} iterations, "
+                f"{r.residual_passes:.1f} residual and {r.jacobian_passes:.1f} Jacobian passes, {r.seconds:.3g} s"
+            )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers and words, ready for JSON."""
+        return {
+            "matrix": self.matrix.tolist(),
+            "model": self.model,
+            "convention": "maps pixels of image 1 to pixels of image 2, pixel centres at integers",
+            "success": self.success,
+            "status": self.result.status.name,
+            "message": self.message,
+            "gain": self.gain,
+            "bias": self.bias,
+            "overlap": self.overlap,
+            "ncc": self.ncc,
+            "corner_standard_error": [v if math.isfinite(v) else None for v in self.corner_errors.tolist()],
+            "cost": self.cost,
+            "pixels": self.result.n,
+            "start": self.start,
+            "seconds": self.seconds,
+            "image1_size": list(self.problem.image1.shape[::-1]),
+            "image2_size": list(self.problem.image2.shape[::-1]),
+            "levels": [
+                {
+                    "level": level.level,
+                    "size": list(level.shape[::-1]),
+                    "model": level.model,
+                    "status": level.result.status.name,
+                    "iterations": level.result.nit,
+                    "residual_passes": level.result.residual_passes,
+                    "jacobian_passes": level.result.jacobian_passes,
+                    "seconds": level.result.seconds,
+                }
+                for level in self.levels
+            ],
+        }
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        image1: Source | None = None,
+        image2: Source | None = None,
+        *,
+        overlay: str = "checkerboard",
+    ) -> list[Path]:
+        """Write the warp, the aligned image and an overlay into a folder, which is made if it is not there.
+
+        Files: ``warp.json`` (everything that `to_dict` says), ``warp.txt`` (the matrix alone, three rows),
+        ``aligned.png`` (image 2 as image 1 sees it) and ``overlay.png``. Each is complete or not there.
+
+        Parameters
+        ----------
+        folder : where to.
+        image1, image2 : the originals, for pictures in colour; the images as they were aligned if not given.
+        overlay : kind of the overlay, see `overlay`.
+
+        Returns
+        -------
+        The paths, in the order above.
+        """
+        target = Path(folder)
+        if target.exists() and not target.is_dir():
+            raise ValueError(f"folder: {str(target)!r} is a file; pass the name of a folder")
+        aligned = self.warp(image2, fill=0.0)
+        contents: list[tuple[str, str | bytes]] = [
+            ("warp.json", json.dumps(self.to_dict(), indent=2) + "\n"),
+            ("warp.txt", "\n".join(" ".join(f"{v:.17g}" for v in row) for row in self.matrix) + "\n"),
+            ("aligned.png", _png(_picture(aligned))),
+            ("overlay.png", _png(self.overlay(overlay, image1, image2))),
+        ]
+        target.mkdir(parents=True, exist_ok=True)
+        for name, content in contents:
+            write_atomically(target / name, content)
+        return [target / name for name, _ in contents]
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(self.report())}</pre>"
+
+
+def _picture(image: Image | NDArray[Any]) -> NDArray[np.uint8]:
+    """Three channels of uint8; integers by their full range, floats from their least to their largest value,
+    or as they are where they lie between 0 and 1."""
+    values = image.values() if isinstance(image, Image) else image
+    if values.dtype == np.uint16:
+        values = (values // 257).astype(np.uint8)
+    elif values.dtype.kind == "b":
+        values = values.astype(np.uint8) * np.uint8(255)
+    elif values.dtype != np.uint8:
+        low, high = float(values.min()), float(values.max())
+        if low < -0.01 or high > 1.01:
+            values = (values - low) / max(high - low, 1e-12)
+        values = np.clip(np.rint(255.0 * values), 0, 255).astype(np.uint8)
+    if values.ndim == 2 or values.shape[2] == 1:
+        return np.repeat(values.reshape(*values.shape[:2], 1), 3, axis=2)
+    return np.ascontiguousarray(values[:, :, :3] if values.shape[2] >= 3 else np.repeat(values[:, :, :1], 3, axis=2))
+
+
+def _png(picture: NDArray[np.uint8]) -> bytes:
+    try:
+        from PIL import Image as Pil
+    except ImportError as error:
+        raise ImportError("writing pictures needs Pillow: pip install 'problm[vision]'") from error
+    memory = io.BytesIO()
+    Pil.fromarray(picture).save(memory, format="PNG")
+    return memory.getvalue()

@@ -1,0 +1,330 @@
+r"""The search for the warp, from coarse to fine; every level is one solve of the one solver.
+
+**Depth.** Halving stops at about 32 pixels, and earlier if the images already correlate well at the start: coarse
+levels find large motions, and a good start needs none.
+
+**The coarsest level** decides whether the search ends in the right minimum, and its solves cost a millisecond each. So
+it is solved directly and by way of simpler models (translation, affine, then the model asked for), as corrections of
+the start; where the best of both correlates poorly, also from starts shifted by a quarter of the image.
+
+**Finer levels** start where the coarser one ended, unless the start of that one fits the finer images better, so a
+level that went astray does no harm. Only the finest is solved to convergence.
+
+Fixed before each solve, so that every method minimises the same function: the residual k of a pixel outside image 2
+(`problm.vision.alignment_problem`) and, unless given, the scale of a robust loss, from the median residual. They follow
+the fit from level to level: a large scale first, which is graduated non-convexity for free. At the end of the finest
+level they are looked at once more; where the fit has improved so much that k is off by a quarter, the level is solved
+again from there, which takes a few passes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..losses import Loss
+from ..result import Result, Status
+from ..solver import solve
+from .alignment_problem import AlignmentProblem, Sample
+from .alignment_result import Alignment, Level
+from .alignment_start import feature_homography, phase_translation
+from .images import Image, halve
+from .secant import SecantProblem
+
+Array = NDArray[np.float64]
+
+COARSEST_SIDE = 32
+_FIRST_BATCH = 1000
+_GOOD = 0.9
+"""Correlation from which on a coarse fit is not questioned."""
+_DEEP_ENOUGH = 0.95
+_REMAINING = 0.5
+"""Step that may remain at the end, in standard errors of the parameters."""
+_COARSE = {"ftol": 1e-5, "max_iter": 60}
+_UP = np.array([[2.0, 0.0, 0.5], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]])
+_DOWN = np.linalg.inv(_UP)
+_SHIFTS = ((0.25, 0.0), (-0.25, 0.0), (0.0, 0.25), (0.0, -0.25), (0.2, 0.2), (-0.2, 0.2), (0.2, -0.2), (-0.2, -0.2))
+_LADDERS = {
+    "translation": ("translation",),
+    "euclidean": ("translation", "euclidean"),
+    "similarity": ("translation", "similarity"),
+    "affine": ("translation", "affine"),
+    "homography": ("translation", "affine", "homography"),
+    "sl3": ("translation", "affine", "sl3"),
+}
+# Scale of a robust loss in robust standard deviations of the residuals: 95 % efficiency where noise is Gaussian.
+_TUNING = {
+    "huber": 1.345, "soft_l1": 1.345, "cauchy": 2.385, "arctan": 2.385, "geman_mcclure": 3.0, "welsch": 2.985,
+    "tukey": 4.685, "truncated": 4.0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A warp in pixels of a level, with gain and bias."""
+
+    matrix: Array
+    gain: float = 1.0
+    bias: float = 0.0
+
+    def finer(self) -> Guess:
+        return replace(self, matrix=_UP @ self.matrix @ _DOWN)
+
+    def coarser(self, levels: int) -> Guess:
+        matrix = self.matrix
+        for _ in range(levels):
+            matrix = _DOWN @ matrix @ _UP
+        return replace(self, matrix=matrix)
+
+
+@dataclass
+class Search:
+    """Two images, and what is searched for; see `problm.vision.alignment.align` for the settings."""
+
+    image1: Image
+    image2: Image
+    model: str
+    loss: Loss
+    scaled: bool
+    """Whether the scale of the loss was given."""
+    photometric: bool | str
+    linearization: str
+    outside: float | None
+    threads: int | None
+    rng: np.random.Generator | int | None
+    options: dict[str, Any]
+    began: float
+    _pyramid: list[tuple[Image, Image]] = field(default_factory=list)
+    _probes: dict[int, AlignmentProblem] = field(default_factory=dict)
+    _done: list[Level] = field(default_factory=list)
+
+    def run(self, matrix: Array | None, how: str | None, depth: int, shallow: bool) -> Alignment:
+        """Search from a matrix, or from where ``how`` says, over ``depth`` levels or, if ``shallow``, as few as do."""
+        start, text = (
+            Guess(np.eye(3) if matrix is None else matrix),
+            "the identity" if matrix is None else "a given matrix",
+        )
+        if how in ("phase", "features"):
+            start, text = self.elsewhere(how, start)
+        self.check_overlap(start)
+        if shallow:
+            depth = self.depth(start, depth)
+        coarsest = depth - 1
+        guess = start.coarser(coarsest)
+        fit = self.fits_photometric(guess, coarsest)
+        if fit:
+            guess = self.with_moments(guess, coarsest)
+        before = guess
+        if coarsest > 0:
+            guess, text = self.explore(guess, coarsest, fit, how == "auto", text)
+        for level in range(max(coarsest - 1, 0), -1, -1):
+            if coarsest > 0:
+                guess, before = self.better(guess.finer(), before.finer(), level), guess.finer()
+            guess = self.take(self.solve(guess, level, self.model, fit, first=coarsest == 0))
+        self.refresh(guess, fit)
+        return self.alignment(fit, text)
+
+    # -- where to start, how deep ---------------------------------------------------------------------------------
+
+    def elsewhere(self, how: str, start: Guess) -> tuple[Guess, str]:
+        """The start that phase correlation or features find, or the one given where they find none."""
+        if how == "phase":
+            matrix, text = phase_translation(self.image1, self.image2)
+            return Guess(matrix), text
+        found, text = feature_homography(self.image1, self.image2)
+        return (start, f"the identity ({text})") if found is None else (Guess(found), text)
+
+    def check_overlap(self, start: Guess) -> None:
+        sample = self.sample(start, 0)
+        if sample.overlap * self.probe(0).n < 64:
+            raise ValueError(
+                "initial: under this start hardly any pixel of image1 falls into image2, so there is nothing to "
+                'compare; pass a matrix that maps pixels of image 1 to pixels of image 2, or initial="auto"'
+            )
+
+    def depth(self, start: Guess, most: int) -> int:
+        """Levels that the start needs: until the images correlate well."""
+        for level in range(most - 1):
+            if self.sample(start.coarser(level), level).correlation() >= _DEEP_ENOUGH:
+                return level + 1
+        return most
+
+    def fits_photometric(self, guess: Guess, level: int) -> bool:
+        """What the user said, or whether contrast differs by a tenth or brightness by a tenth of the contrast."""
+        if self.photometric != "auto":
+            return bool(self.photometric)
+        sample = self.sample(replace(guess, gain=1.0, bias=0.0), level)
+        gain, _ = sample.gain_and_bias()
+        return abs(np.log(gain)) > 0.1 or abs(sample.brightness()) > 0.1
+
+    def with_moments(self, guess: Guess, level: int) -> Guess:
+        gain, bias = self.sample(replace(guess, gain=1.0, bias=0.0), level).gain_and_bias()
+        return replace(guess, gain=gain, bias=bias)
+
+    # -- the coarsest level ---------------------------------------------------------------------------------------
+
+    def explore(self, start: Guess, level: int, fit: bool, auto: bool, text: str) -> tuple[Guess, str]:
+        """The best fit of the coarsest level from the start and, where that is poor, from others."""
+        first = self.sample(start, level)
+        loss = self.level_loss(first)
+        k = self.level_outside(first, loss)
+        best: tuple[Guess, Level | None] = (start, None)
+        least = first.cost(loss, k)
+
+        def consider(guess: Guess, models: tuple[str, ...]) -> bool:
+            nonlocal best, least
+            for model in models:
+                found = self.solve(guess, level, model, fit and model == self.model, first=True)
+                guess = found[0]
+            cost = self.sample(guess, level).cost(loss, k)
+            if cost < least:
+                best, least = found, cost
+                return True
+            return False
+
+        def poor() -> bool:
+            return self.sample(best[0], level).correlation() < _GOOD
+
+        ladder = _LADDERS[self.model]
+        consider(start, (self.model,))
+        if len(ladder) > 1:
+            consider(start, ladder)
+        if poor():
+            h, w = self.images(level)[0].shape
+            for x, y in _SHIFTS:
+                shift = np.array([[1.0, 0.0, x * w], [0.0, 1.0, y * h], [0.0, 0.0, 1.0]])
+                consider(replace(start, matrix=start.matrix @ shift), ladder)
+        for how in ("phase", "features") if auto else ():
+            if poor():
+                try:
+                    other, found = self.elsewhere(how, start)
+                except ImportError:
+                    continue
+                other = other.coarser(level)
+                other = self.with_moments(other, level) if fit else other
+                if consider(other, (self.model,)):
+                    text = found
+        return self.take(best), text
+
+    def take(self, found: tuple[Guess, Level | None]) -> Guess:
+        """Keep the record of a solve that is built upon."""
+        if found[1] is not None:
+            self._done.append(found[1])
+        return found[0]
+
+    # -- a level --------------------------------------------------------------------------------------------------
+
+    def better(self, guess: Guess, before: Guess, level: int) -> Guess:
+        """Which of two fits the images of this level better."""
+        sample = self.sample(guess, level)
+        loss = self.level_loss(sample)
+        k = self.level_outside(sample, loss)
+        return before if self.sample(before, level).cost(loss, k) < sample.cost(loss, k) else guess
+
+    def solve(self, guess: Guess, level: int, model: str, fit: bool, *, first: bool = False) -> tuple[Guess, Level]:
+        """One solve; ``first`` where no coarser level prepared it."""
+        sample = self.sample(guess, level)
+        loss = self.level_loss(sample)
+        image1, image2 = self.images(level)
+        problem = AlignmentProblem(
+            image1,
+            image2,
+            model,
+            photometric=fit,
+            loss=loss,
+            linearization=self.linearization,
+            outside=self.level_outside(sample, loss),
+            threads=self.threads,
+            rng=self.rng,
+        )
+        # A simpler model corrects the guess, whatever that is: only the model asked for brings it into its form.
+        theta = (problem if model == self.model else self.probe(level)).point(guess.matrix, guess.gain, guess.bias)
+        corrected = SecantProblem(problem)
+        result: Result = solve(corrected, theta, **self.settings(problem.n, level, first))
+        if result.certified and corrected.gauss_newton is not None:
+            result = replace(result, hessian=corrected.gauss_newton)
+        result = replace(result, problem=problem)
+        if result.status == Status.INTERRUPTED and level > 0:
+            raise KeyboardInterrupt
+        found = Guess(problem.matrix(result.x), float(result.x[9]), float(result.x[10]))
+        full = found
+        for _ in range(level):
+            full = full.finer()
+        return found, Level(level, image1.shape, model, result, full.matrix)
+
+    def settings(self, n: int, level: int, first: bool) -> dict[str, Any]:
+        """The solver's options: the user's at the full resolution, loose ones below."""
+        user = self.options
+        chosen: dict[str, Any] = (
+            {"gtol": _REMAINING / np.sqrt(n)} if level == 0 else {"gtol": 1.0 / np.sqrt(n), **_COARSE}
+        )
+        if level == 0:
+            chosen.update(user)
+        elif "acceptance" in user:
+            chosen["acceptance"] = user["acceptance"]
+        if "acceptance" not in user and n < 16 * _FIRST_BATCH:
+            chosen["acceptance"] = "full"
+        elif user.get("acceptance", "holdout") == "holdout":
+            chosen.setdefault("initial_batch", _FIRST_BATCH if first else max(_FIRST_BATCH, n // 16))
+        if "max_time" in user:
+            chosen["max_time"] = max(user["max_time"] - (time.perf_counter() - self.began), 1e-3)
+        return chosen
+
+    def refresh(self, guess: Guess, fit: bool) -> None:
+        """Solve the finest level again where its fixed quantities no longer fit its outcome."""
+        if self.outside is not None or not self._done[-1].result.success:
+            return
+        problem = self._done[-1].result.problem
+        sample = self.sample(guess, 0)
+        k = self.level_outside(sample, problem.kernel.loss)
+        if sample.overlap < 0.999 and abs(k - problem.outside) > 0.25 * problem.outside:
+            self.take(self.solve(guess, 0, self.model, fit))
+
+    def level_loss(self, sample: Sample) -> Loss:
+        if self.loss.is_linear or self.scaled:
+            return self.loss
+        return Loss.named(self.loss.name, _TUNING[self.loss.name] * max(sample.spread(), 1e-6))
+
+    def level_outside(self, sample: Sample, loss: Loss) -> float:
+        return sample.outside_level(loss) if self.outside is None else self.outside
+
+    def sample(self, guess: Guess, level: int) -> Sample:
+        probe = self.probe(level)
+        return probe.sample(probe.point(guess.matrix, guess.gain, guess.bias))
+
+    def probe(self, level: int) -> AlignmentProblem:
+        """A problem for looking only."""
+        if level not in self._probes:
+            self._probes[level] = AlignmentProblem(*self.images(level), "homography", threads=1, rng=0)
+        return self._probes[level]
+
+    def images(self, level: int) -> tuple[Image, Image]:
+        if not self._pyramid:
+            self._pyramid.append((self.image1, self.image2))
+        while len(self._pyramid) <= level:
+            first, second = self._pyramid[-1]
+            self._pyramid.append((halve(first), halve(second)))
+        return self._pyramid[level]
+
+    def alignment(self, fit: bool, text: str) -> Alignment:
+        last = self._done[-1]
+        problem, theta = last.result.problem, last.result.x
+        sample = problem.sample(theta)
+        return Alignment(
+            matrix=last.matrix,
+            model=self.model,
+            gain=float(theta[9]),
+            bias=float(theta[10]),
+            photometric=fit,
+            overlap=sample.overlap,
+            ncc=sample.correlation(),
+            levels=tuple(self._done),
+            start=text,
+            seconds=time.perf_counter() - self.began,
+            problem=problem,
+            theta=theta,
+        )
