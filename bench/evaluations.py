@@ -26,7 +26,7 @@ from problm.acceptance import Holdout, Paper, RelaxedPaper
 
 METHODS: dict[str, dict[str, Any]] = {
     "LM, lambda I, x10": {"acceptance": "full", "damping": "tenfold"},
-    "LM, gain ratio": {"acceptance": "full"},
+    "LM, trust region": {"acceptance": "full"},
     "Eq. 13, alpha .9": {"acceptance": Paper()},
     "Eq. 13, alpha 0": {"acceptance": Paper(alpha=0.0)},
     "Eq. 18 corrected, alpha .9": {"acceptance": RelaxedPaper()},

@@ -12,7 +12,7 @@ import pytest
 
 import problm
 from problm.acceptance import Holdout
-from problm.damping import DAMPINGS, GainRatio, Nielsen, Tenfold, as_damping
+from problm.damping import DAMPINGS, GainRatio, Nielsen, Tenfold, TrustRegion, as_damping
 from problm.result import Status
 
 
@@ -345,6 +345,16 @@ def test_damping_rules_by_hand():
     assert nielsen.value == pytest.approx(1e-3 * 2 * 4)
     nielsen.accept(1.0)
     assert nielsen.value == pytest.approx(8e-3 / 3)
+    region = TrustRegion()
+    region._radius, region._length, region.value = 4.0, 2.0, 1.0
+    region.accept(0.9)
+    assert region._radius == 4.0  # twice the step
+    region.accept(0.5)
+    assert region._radius == 4.0
+    region.reject(ratio=-2.0)  # the parabola's minimum is a quarter of the way
+    assert region._radius == 1.0
+    region.reject(ratio=float("nan"))
+    assert region._radius == pytest.approx(0.1)
     gain = GainRatio()
     gain.reject()
     gain.reject()

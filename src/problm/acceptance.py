@@ -92,7 +92,7 @@ class FullBatch:
     """All blocks from the start: plain Levenberg-Marquardt."""
 
     noise_rule: bool = False
-    damping: str = "gain-ratio"
+    damping: str = "trust-region"
 
     def first_batch(self, n: int, dim: int) -> int:
         return n
@@ -114,7 +114,7 @@ class Holdout:
     delta: float = 0.1
     bound: str = "normal"
     noise_rule: bool = True
-    damping: str = "gain-ratio"
+    damping: str = "trust-region"
 
     def __post_init__(self) -> None:
         _probability("delta", self.delta)

@@ -5,7 +5,8 @@
 ``data`` the function returns all residuals at once, as SciPy's, and there is nothing to batch.
 
 Difference quotients move along the retraction, so they are right on manifolds too; steps are relative to the
-parameter's size, as MINPACK's, and turn around at a bound.
+parameter's size, as MINPACK's, but not below a hundredth of its size at the start (one, if it starts at zero): a
+parameter that happens to pass by zero would else be moved by less than rounding. They turn around at a bound.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class FunctionProblem:
         self.flat = retract is None
         self.limits = limits
         # About 256 KiB of Jacobian and temporaries a chunk: the size of a core's second-level cache.
+        self._typical: list[float] | None = None
         self._last: tuple[Theta, int, int, Array] | None = None
         self.chunk = max(256, 32768 // (components * (dim + 4)))
 
@@ -187,10 +189,18 @@ class FunctionProblem:
             return j.reshape(-1, self.dim).T
         result = np.empty((self.dim, len(residuals)))
         relative = _STEP[self.jac]
-        sizes = np.abs(theta).tolist() if self.flat else [1.0] * self.dim
-        for a, size in enumerate(sizes):
-            result[a] = self._difference(theta, rows, residuals, a, relative * (size if size > 0.0 else 1.0))
+        for a, size in enumerate(self._sizes(theta)):
+            result[a] = self._difference(theta, rows, residuals, a, relative * size)
         return result
+
+    def _sizes(self, theta: Theta) -> list[float]:
+        """What the steps of differences are relative to."""
+        if not self.flat:
+            return [1.0] * self.dim
+        sizes = np.abs(theta).tolist()
+        if self._typical is None:
+            self._typical = [size or 1.0 for size in sizes]
+        return [max(size, 0.01 * typical) for size, typical in zip(sizes, self._typical, strict=True)]
 
     def _difference(self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, a: int, h: float) -> Array:
         if self.jac == "cs":

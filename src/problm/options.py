@@ -30,8 +30,8 @@ class Options:
     acceptance: str | Acceptance = "holdout"
     """The test of a step: a name (see `problm.acceptance.POLICIES`) or a policy object."""
     damping: str | Damping | None = None
-    """``"gain-ratio"`` (scaled by the diagonal of H), ``"nielsen"`` or ``"tenfold"`` (the paper's lambda I,
-    times or divided by ten). None: the acceptance policy's own, tenfold for the paper's and gain-ratio else."""
+    """``"trust-region"`` (MINPACK's), ``"gain-ratio"``, ``"nielsen"`` or ``"tenfold"`` (the paper's lambda I, times or
+    divided by ten). None: the acceptance policy's own, tenfold for the paper's and trust-region else."""
     ftol: float = 1e-8
     """Converged when a step and the remaining Gauss-Newton step both lower the cost by less, relatively."""
     xtol: float = 1e-8

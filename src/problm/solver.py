@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .acceptance import Acceptance, FullBatch, Step, Verdict, as_acceptance
+from .acceptance import Acceptance, FullBatch, Holdout, Step, Verdict, as_acceptance
 from .batch import Batch
 from .damping import Damping, as_damping
 from .growth import JUMP, Growth
@@ -102,6 +102,11 @@ class _Run:
 
     def __post_init__(self) -> None:
         make: Callable[[Theta, int], Batch] | None = getattr(self.problem, "make_batch", None)
+        if make is not None and not isinstance(self.policy, (Holdout, FullBatch)):
+            raise ValueError(
+                f"acceptance: {type(self.policy).__name__} needs the costs of single rows in one place, which a "
+                "cluster does not give; use 'holdout', 'hoeffding-serfling', 'empirical-bernstein' or 'full'"
+            )
         self.batch = Batch(self.problem, self.theta, self.first) if make is None else make(self.theta, self.first)
         self.history = History() if self.before is None else self.before.history
         self.began: float = time.perf_counter() if self.before is None else self.before.began
@@ -171,7 +176,7 @@ class _Run:
                 batch.accept()
                 self.damping.accept(step.ratio)
                 self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
-                self.termination.stepped(system, step.change, step.predicted, step.length)
+                self.termination.stepped(system, step.change, step.predicted, step.length, step.tries)
             elif verdict.restores:
                 batch.move(verdict.restore)
             if verdict.grow_to == 0:
@@ -184,7 +189,7 @@ class _Run:
         batch = self.batch
         self.check_time(batch.size)
         normal = batch.linearize(self.policy.noise_rule)
-        system = self.system = System(normal, batch.theta, self.space, self.damping.marquardt, batch.factor)
+        system = self.system = System(normal, batch.theta, self.space, self.damping.scaling, batch.factor)
         if not system.finite or not math.isfinite(normal.cost):
             raise _not_finite(self.problem, batch.theta)
         if not len(self.history):
@@ -196,7 +201,7 @@ class _Run:
     def descend(self, system: System) -> _Trial | None:
         """Raise the damping until a step lowers the cost of the batch; None if none does."""
         for tries in range(1, _MOST_TRIALS + 1):
-            step, predicted, length = system.step(self.damping.value)
+            step, predicted, length = system.step(self.damping.choose(system))
             if not predicted > 0.0:
                 return None
             if tries > 1:
@@ -208,7 +213,7 @@ class _Run:
             ratio = -change / predicted
             if ratio > _LEAST_RATIO:  # also false for a cost that is not a number
                 return _Trial(step, change, predicted, ratio, tries, length)
-            self.damping.reject(1e-3 * system.least_curvature)
+            self.damping.reject(1e-3 * system.least_curvature, ratio)
             self.growth.failed()
             self.record("reject", system.cost)
             if math.isfinite(change) and self.termination.hopeless(predicted, system.cost):
@@ -292,7 +297,7 @@ class _Run:
             total = system.cost * n
         if not batch.full and not status > 0:
             # On a batch the best point so far may be the start itself.
-            start = float(self.problem.costs(self.theta, 0, batch.size).sum()) / batch.size * n
+            start = batch.cost_at(self.theta) / batch.size * n
             if not total <= start:
                 x, total = self.theta, start
         gradient = system.projected_gradient() * (n / system.count)

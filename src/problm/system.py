@@ -73,7 +73,7 @@ class System:
         normal: Normal,
         theta: Any,
         space: Space,
-        marquardt: bool,
+        scaling: Callable[[Array], Array | None],
         refine: Callable[[], Array | None] | None = None,
     ) -> None:
         self.normal = normal
@@ -83,6 +83,7 @@ class System:
         self.cost = normal.cost / normal.count
         self._space, self._theta = space, theta
         gradient, matrix = normal.gradient, normal.hessian
+        damped = scaling(matrix.diagonal() / normal.count)
         self._free = space.free(theta, gradient)
         if self._free is not None:
             gradient, matrix = gradient[self._free], matrix[np.ix_(self._free, self._free)]
@@ -94,12 +95,14 @@ class System:
         self._matrix = matrix * scale * mean_scale[:, None]
         self._gradient = mean_scale * gradient
         self._diagonal: Array | None = None  # the identity
-        if not marquardt or space.x_scale is not None:
-            units = np.ones(space.dim) if space.x_scale is None else space.x_scale
-            units = units if self._free is None else units[self._free]
+        if space.x_scale is not None:
+            units = space.x_scale if self._free is None else space.x_scale[self._free]
             self._diagonal = (scale / units) ** 2
-            if space.x_scale is not None and len(scale):
+            if len(scale):
                 self._diagonal /= self._diagonal.min()  # lambda stays relative to H
+        elif damped is not None:
+            damped = damped if self._free is None else damped[self._free]
+            self._diagonal = scale**2 * np.maximum(damped, least / normal.count)
         self._gauss_newton, self.singular, pivot = solve_unit(self._matrix, self._gradient)
         self.decrement = 0.5 * float(self._gradient.dot(self._gauss_newton))
         self.least_curvature = pivot * pivot  # of the scaled H: its least eigenvalue, roughly
@@ -132,19 +135,62 @@ class System:
             return step, predicted, length
         return self._bounded(step, damping, predicted, length)
 
+    def point_length(self) -> float:
+        """Length of the point in the metric of the damping."""
+        return math.sqrt(self._point_squared(self._diagonal))
+
+    def damping_within(self, radius: float) -> tuple[float, float]:
+        """The least damping whose step is no longer than ``radius`` in the metric of the damping, and its length.
+
+        Zero where the Gauss-Newton step is short enough; else by Hebden's iteration on the secular equation (More
+        1978), to a tenth of the radius.
+        """
+        gn = self._gauss_newton
+        weights = gn if self._diagonal is None else self._diagonal * gn
+        length = math.sqrt(float(gn.dot(weights)))
+        if length <= 1.1 * radius and not self.singular:
+            return 0.0, length
+        if self._svd is not None:
+            inner, roots, _ = self._svd
+            values, parts = roots**2, inner * roots
+        else:
+            root = 1.0 if self._diagonal is None else 1.0 / np.sqrt(self._diagonal)
+            values, vectors = np.linalg.eigh(self._matrix * root * np.reshape(root, (-1, 1)))
+            values, parts = np.maximum(values, 0.0), vectors.T @ (root * self._gradient)
+        squares = parts**2
+        damping = 1e-16 * float(values.max(initial=0.0)) + 1e-300
+        for _ in range(30):
+            shifted = values + damping
+            length = math.sqrt(float((squares / shifted**2).sum()))
+            if length <= 1.1 * radius or not math.isfinite(length):
+                break
+            slope = float((squares / shifted**3).sum())
+            damping += length**2 / slope * (length - radius) / radius
+        return damping, length
+
+    def column_cosine(self) -> float:
+        """Largest cosine between the residual vector and a column of the Jacobian."""
+        if not self.cost > 0.0:
+            return 0.0
+        return max(map(abs, self._gradient.tolist()), default=0.0) / math.sqrt(2.0 * self.cost)
+
     def relative_step(self) -> float:
         """Length of the Gauss-Newton step relative to the point, both in the scaled parameters."""
         return self.relative(float(self._gauss_newton @ self._gauss_newton))
 
     def relative(self, squared_length: float) -> float:
         """A length relative to that of the point, both in the scaled parameters."""
+        size = self._point_squared(None)
+        return math.sqrt(squared_length / size) if size > 0.0 else math.inf
+
+    def _point_squared(self, metric: Array | None) -> float:
+        """Squared length of the point in the scaled parameters."""
         theta = self._theta
         if isinstance(theta, np.ndarray) and theta.shape == (self._space.dim,):
             point = (theta if self._free is None else theta[self._free]) / self._scale
         else:  # a manifold: rotations and directions have size one
             point = 1.0 / self._scale
-        size = float(point.dot(point))
-        return math.sqrt(squared_length / size) if size > 0.0 else math.inf
+        return float(point.dot(point if metric is None else metric * point))
 
     def noise(self) -> tuple[float, float]:
         """Traces of W and W W with W = H^-1 Sigma, Sigma the covariance of the blocks' gradients.

@@ -8,11 +8,14 @@ gradient
     residuals themselves are rounding errors;
 cost
     the last step changed the cost by less than ftol, relatively, as predicted, *and* the Gauss-Newton step from
-    here would too;
+    here would too, or is not to be believed (see below);
 step
     the last step was below xtol relative to the point, *and* the Gauss-Newton step from here is too.
 
-The second half of the last two keeps heavily damped steps in a flat valley from passing for convergence.
+The second half of the last two keeps heavily damped steps in a flat valley from passing for convergence. In such a
+valley the model is good, steps succeed and the damping falls. At a minimum where the Jacobian is singular (Freudenstein
+and Roth, Chebyquad) the Gauss-Newton step promises a decrease that does not come, the damping stays, and the gradient
+is what remains to judge by: the largest cosine between the residuals and a column of the Jacobian, as MINPACK's gtol.
 On a smaller batch the same tests only say that this batch is exhausted.
 """
 
@@ -29,17 +32,24 @@ class Termination:
     ftol: float
     xtol: float
     gtol: float
+    left: float
+    """What a Gauss-Newton step may still gain, relatively, when the cost test stops."""
     zero: float = 0.0
     """Mean cost that is rounding: residuals 1e-15 of those at the start."""
     _small_change: bool = False
     _small_step: bool = False
+    _believed: bool = True
+    """Whether the last step gained what the model said, so that the damping falls."""
 
     @classmethod
     def of(cls, ftol: float, xtol: float, gtol: float | None, n: int) -> Termination:
-        return cls(ftol, xtol, (1e-8 if n <= 10_000 else 1e-5) if gtol is None else gtol)
+        # Iterations on few residuals cost next to nothing: go on until the parameters have their digits.
+        few = n <= 10_000
+        return cls(ftol, xtol, (1e-8 if few else 1e-5) if gtol is None else gtol, 1e-6 * ftol if few else ftol)
 
-    def stepped(self, system: System, change: float, predicted: float, squared_length: float) -> None:
-        """A step was taken: change of the mean cost, predicted decrease, squared scaled length."""
+    def stepped(self, system: System, change: float, predicted: float, squared_length: float, tries: int) -> None:
+        """A step was taken at some try: change of the mean cost, predicted decrease, squared scaled length."""
+        self._believed = tries == 1 and -change > 0.75 * predicted
         small = self.ftol * system.cost
         self._small_change = abs(change) <= small and predicted <= small
         self._small_step = system.relative(squared_length) <= self.xtol
@@ -51,7 +61,12 @@ class Termination:
         """The status to stop with at this point, or None to go on."""
         if system.decrement <= self.gtol**2 * system.cost or system.cost <= self.zero:
             return Status.GRADIENT
-        if self._small_change and system.decrement <= self.ftol * system.cost:
+        cosine = system.column_cosine()
+        if cosine <= min(self.gtol, 1e-8):
+            return Status.GRADIENT
+        if self._small_change and (
+            system.decrement <= self.left * system.cost or (not self._believed and cosine <= 1e-3 * self.ftol**0.5)
+        ):
             return Status.COST
         if self._small_step and system.relative_step() <= self.xtol:
             return Status.STEP
@@ -59,7 +74,7 @@ class Termination:
 
     def stalled(self, system: System) -> Status:
         """The status when no step goes down: rounding at a minimum, or a failure."""
-        if system.decrement <= self.ftol * system.cost:
+        if system.decrement <= self.ftol * system.cost or system.column_cosine() <= 0.1 * self.ftol**0.5:
             return Status.COST
         if system.relative_step() <= self.xtol:
             return Status.STEP
