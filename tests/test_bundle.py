@@ -280,6 +280,14 @@ def test_points_at_infinity_and_short_tracks_do_no_harm():
     np.testing.assert_array_equal(fit.points[5:7], perturbed(start, 0.005, 0.01, 0.0).points[5:7])
 
 
+def test_residuals_points_and_report_of_a_result():
+    fit = bundle_adjustment(perturbed(scene(C=4, P=50, model="OPENCV", cameras=2, missing=0.3)), intrinsics=ALL)
+    np.testing.assert_allclose(fit.result.fun, fit.model.residuals(), atol=1e-6)
+    np.testing.assert_allclose(fit.result.fun, observed(fit.problem, fit.result.x, fit.problem.points(fit.result.x)))
+    assert "rmse" in str(fit)
+    assert "Converged" in fit.result.report()
+
+
 def test_fixed_images_stay_and_shared_intrinsics_stay_shared():
     start = perturbed(scene(C=5, P=60, cameras=2))
     fit = bundle_adjustment(start, fixed_images=(0, 3), intrinsics=["focal"])

@@ -35,7 +35,7 @@ from ..losses import USER_CODE, Loss
 from ..normal import Normal
 from ..sampling import RandomOrder
 from .bundle_kernels import COLUMNS, costs_chunk, linearize_chunk, move_cameras
-from .camera_models import GROUPS, MODELS
+from .camera_models import GROUPS, MODELS, project
 from .reconstruction import Reconstruction
 
 Array = NDArray[np.float64]
@@ -216,6 +216,18 @@ class BundleProblem:
         """The eliminated points (n, 4) at theta: homogeneous, unit length; in the order of `kept`."""
         self._evaluate(theta, 0, self.n, None)
         return self._trial.copy()
+
+    def residuals(self, theta: Array) -> Array:
+        """Projection minus observation (M, 2) in pixels, with the points where they lie best."""
+        X, cams = self.points(theta), self._cameras(theta)
+        out = np.empty_like(self.xy)
+        for a in range(0, len(self.xy), 65536):
+            part = slice(a, min(a + 65536, len(self.xy)))
+            mine = X[np.searchsorted(self.start, np.arange(part.start, part.stop), side="right") - 1]
+            cam = cams[self.image[part]]
+            x = np.einsum("mij,mj->mi", cam[:, :9].reshape(-1, 3, 3), mine[:, :3]) + cam[:, 9:12] * mine[:, 3:]
+            out[part] = project(cam[:, 12:].T, x) - self.xy[part]
+        return out
 
     def first_bad_row(self, theta: Array) -> int | None:
         """The first point of the model whose cost is not a finite number."""

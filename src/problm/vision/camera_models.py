@@ -85,10 +85,7 @@ class Intrinsics:
 
     def project(self, x: ArrayLike) -> Array:
         """Pixels (k, 2) of points in the camera's frame, (k, 3); no check that they lie in front."""
-        x = np.asarray(x, dtype=np.float64)
-        fx, fy, cx, cy = self.places[:4]
-        d = _distort(self.places, x[..., :2] / x[..., 2:])
-        return np.stack([fx * d[..., 0] + cx, fy * d[..., 1] + cy], axis=-1)
+        return project(self.places, np.asarray(x, dtype=np.float64))
 
     def normalise(self, pixels: ArrayLike, iterations: int = 100) -> Array:
         """Undistorted image coordinates ``x/z, y/z``, shape (k, 2), of pixels (k, 2).
@@ -109,6 +106,13 @@ class Intrinsics:
             bad = ~(np.abs(target - _distort(self.places, u)) < 1e-9).all(axis=-1)
         u[bad] = np.nan
         return u
+
+
+def project(places: Array, x: Array) -> Array:
+    """Pixels (k, 2) of points in the camera's frame, (k, 3), for ``places`` (8,) or (8, k)."""
+    fx, fy, cx, cy = places[:4]
+    d = _distort(places, x[..., :2] / x[..., 2:])
+    return np.stack([fx * d[..., 0] + cx, fy * d[..., 1] + cy], axis=-1)
 
 
 def _distort(places: Array, uv: Array) -> Array:
