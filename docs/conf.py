@@ -30,6 +30,9 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 88
 
+# Words such as "points" in a type are not references to one of the attributes of that name.
+suppress_warnings = ["ref.python"]
+
 html_theme = "furo"
 html_title = f"ProBLM {version}"
 html_static_path: list[str] = []
