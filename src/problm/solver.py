@@ -148,6 +148,8 @@ class _Run:
             system = self.linearize()
             if batch.full:
                 if (status := self.termination.converged(system)) is not None:
+                    if status is Status.COST and self.sharpen():
+                        continue
                     return status
             elif policy.noise_rule:
                 exhausted = self.growth.exhausted(system)
@@ -163,10 +165,9 @@ class _Run:
             step = self.descend(system)
             if step is None:
                 if batch.full:
-                    status = self.termination.stalled(system)
-                    if status is Status.STALLED and self.sharpen():
+                    if self.sharpen():
                         continue
-                    return status
+                    return self.termination.stalled(system)
                 self.damping.reset()
                 self.grow(None if policy.noise_rule else batch.n)
                 continue
@@ -221,9 +222,10 @@ class _Run:
         return None
 
     def sharpen(self) -> bool:
-        """Ask the problem for more accurate derivatives, where differences may be why no step goes down."""
+        """Ask the problem for more accurate derivatives, where differences may be why no step goes down: the
+        Gauss-Newton step still promises a decrease."""
         sharpen = getattr(self.problem, "sharpen", None)
-        if sharpen is None or not sharpen():
+        if self.system.decrement <= self.options.ftol * self.system.cost or sharpen is None or not sharpen():
             return False
         self.sharpened = True
         self.damping.reset()

@@ -82,4 +82,4 @@ class Termination:
 
     def hopeless(self, predicted: float, cost: float) -> bool:
         """Whether a rejected step is too small for another try to matter."""
-        return predicted <= 1e-3 * self.ftol * cost
+        return predicted <= max(1e-3 * self.left, 1e-15) * cost
