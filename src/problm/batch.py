@@ -200,6 +200,10 @@ class Batch:
         self._normal = None
         self._known = 0
 
+    def cost_at(self, theta: Theta) -> float:
+        """Sum of the batch's costs at another point, below n."""
+        return float(self.problem.costs(theta, 0, self.size).sum())
+
     @property
     def resumable(self) -> bool:
         """Whether `restore` gives the same bits: costs are not stored, but only a linearisation changes them."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,7 @@ def least_squares(
         )
     from .report.progress import showing
 
-    with showing(callback, progress) as callback:
+    with showing(callback, progress) as callback, _released(problem):
         return solve(
             problem,
             start,
@@ -214,6 +215,17 @@ def function_problem(
     """A `FunctionProblem` whose block size is learnt from a first call on a few rows."""
     model = function_rows(fun, jac, tuple(a[:8] for a in rows), start, dim, loss, manifold, limits)
     return model.problem(rows, rng)
+
+
+@contextmanager
+def _released(problem: Problem) -> Iterator[None]:
+    """Give back what a problem holds elsewhere, such as the workers of a cluster, when the solve ends."""
+    try:
+        yield
+    finally:
+        close = getattr(problem, "close", None)
+        if close is not None:
+            close()
 
 
 def _bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
