@@ -26,7 +26,7 @@ pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 docs: $(VENV)/.dev  ## HTML pages in docs/_build/html; warnings and dead internal links are errors
-	$(BIN)/python -m sphinx -W --keep-going -n -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 bench: $(VENV)/.dev  ## every figure of the paper, with peers; writes out/bench/report.html
 	$(BIN)/problm bench all -o out/bench
