@@ -1,0 +1,317 @@
+"""Solves on a Dask cluster: the same loop, with the rows on the workers.
+
+Partitions of the data live on the workers; each worker has a shard, a fixed list of them. A round sends a point out
+and gets sums of size d^2 and a few moments back (`problm.shards`). One round serves an iteration: a trial step comes
+back with the changes of batch and hold-out block *and* with the normal equations at the trial point, so that an
+accepted step needs no further round before the next (`problm.distributed_batch`).
+
+Early iterations need no round at all. The first tens of thousands of rows of the random order, the *head*, are drawn by
+all partitions in proportion to their sizes and sent to the client once; batches that fit twice into it are evaluated
+there. A partition that is late with its share is asked for again elsewhere, from its lineage, with the same rows.
+
+A worker that dies is replaced by Dask: its partitions are computed again from their lineage, its calls run again with
+the same bits, and the solve goes on. Sums come back for each partition and are added in their order, so the result does
+not depend on who computed what, or when, or on the number of workers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import shards
+from .chunked import add_pairwise
+from .cluster import Cluster
+from .distributed_batch import DistributedBatch
+from .normal import Normal
+from .problem import Theta
+from .rows import Columns, Rows
+from .sampling import as_generator
+from .shards import Request
+
+Array = NDArray[np.float64]
+_HEAD_ROWS = 65_536
+_HEAD_BYTES = 1 << 24
+_RETRIES = 3
+_LATE = 3.0
+"""A partition is late when it takes this many times as long as half of them."""
+
+
+def distributed_problem(
+    model_of: Callable[[Columns], Rows], data: Any, client: Any, rng: np.random.Generator | int | None = 0
+) -> DistributedProblem:
+    """The problem of ``data`` on the workers of ``client``.
+
+    Parameters
+    ----------
+    model_of : makes the model from the first few rows.
+    data : a Dask array, a tuple of them, a Dask data frame, or what `problm.open_source` takes.
+    client : a `dask.distributed.Client`, the address of a scheduler, or ``"local"`` for a cluster of this machine.
+    rng : seed or Generator of the random order.
+    """
+    cluster = Cluster.of(client)
+    try:
+        lazy, counts = cluster.partitions(data)
+        return DistributedProblem(cluster, model_of, lazy, counts, rng)
+    except BaseException:
+        cluster.close()
+        raise
+
+
+class DistributedOrder:
+    """Where the random order was cut: levels of all partitions, and cuts of the head on the client."""
+
+    def __init__(self, counts: Sequence[int], levels: list[int]) -> None:
+        self._counts = np.array(counts, dtype=np.int64)
+        self.n = int(self._counts.sum())
+        self.levels = levels
+        self.local: Any = None
+        """The order of the head's rows."""
+
+    def size(self, level: int) -> int:
+        """Rows of a level."""
+        return int((-(-level * self._counts // self.n)).sum())
+
+    def index(self, size: int) -> int:
+        """Index of the least level that holds at least ``size`` rows; made if there is none."""
+        for i, level in enumerate(self.levels):
+            if self.size(level) >= size:
+                return i
+        self.levels.append(size)
+        return len(self.levels) - 1
+
+    @property
+    def drawn(self) -> int:
+        return int(self.local.drawn)
+
+    def state(self) -> dict[str, Any]:
+        return {"levels": list(self.levels), "local": self.local.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.levels[:] = state["levels"]
+        self.local.restore(state["local"])
+
+
+class DistributedProblem:
+    """Residual blocks whose rows are partitions on the workers of a cluster."""
+
+    fused = True
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        model_of: Callable[[Columns], Rows],
+        lazy: Sequence[Any],
+        counts: Sequence[int] | None,
+        rng: np.random.Generator | int | None = 0,
+    ) -> None:
+        self._cluster, client = cluster, cluster.client
+        self._run = uuid.uuid4().hex
+        self._seed = int(as_generator(rng).integers(2**63))
+        parts = client.persist(list(lazy))
+        futures = [_future(part) for part in parts]
+        if counts is None:
+            counts = client.gather(client.map(shards.length, futures, pure=False))
+        kept = [i for i, count in enumerate(counts) if count]
+        if not kept:
+            raise ValueError("data has no rows: there is nothing to fit")
+        self._lazy = [lazy[i] for i in kept]
+        self._parts = [futures[i] for i in kept]
+        self._counts = [int(counts[i]) for i in kept]
+        self.n = sum(self._counts)
+        first = client.submit(shards.few, 8, _first_done(self._parts), pure=False).result()
+        self.model = _fit_threads(model_of(first), client)
+        self._remote_model = client.submit(_identity, self.model, pure=False)
+        each = sum(c.dtype.itemsize * math.prod(c.shape[1:]) for c in first)
+        head_rows = max(1, min(_HEAD_ROWS, _HEAD_BYTES // max(each, 1), self.n // 4))
+        self.order = DistributedOrder(self._counts, [head_rows])
+        self._head = self._local_head(head_rows)
+        self.order.local = self._head.data.order
+        self.head_size = len(self._head.data.columns[0])
+        self.largest_batch = max(self.head_size // 2, self.n // 8)
+        self._shards: list[tuple[str, list[int]]] = []
+        self.rounds = 0
+        """Rounds of calls to all shards so far."""
+
+    @property
+    def dim(self) -> int:
+        return self.model.dim
+
+    @property
+    def components(self) -> int:
+        return self.model.components
+
+    @property
+    def cost_bound(self) -> float:
+        return self.model.cost_bound
+
+    def retract(self, theta: Theta, delta: Array) -> Theta:
+        return self.model.retract(theta, delta)
+
+    def make_batch(self, theta: Theta, size: int) -> DistributedBatch:
+        return DistributedBatch(self, theta, size)
+
+    def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
+        """Of the head, or of everything; what lies between is a `DistributedBatch`'s."""
+        if lo == 0 and hi == self.n:
+            parts: list[Normal] = self.ask(shards.linearize, self.request(theta, level=-1))
+            return add_pairwise(parts)
+        normal: Normal = self._head.linearize(theta, lo, hi, outer=outer, costs=costs)
+        return normal
+
+    def costs(self, theta: Theta, lo: int, hi: int) -> Array:
+        costs: Array = self._head.costs(theta, lo, hi)
+        return costs
+
+    def cost(self, theta: Theta) -> float:
+        return math.fsum(self.ask(shards.cost, self.request(theta, level=-1)))
+
+    def residuals(self, theta: Theta) -> Array:
+        """Residuals of all rows, partition by partition, (n, p)."""
+        return np.concatenate(self._cluster.client.gather(self._each(shards.residuals, theta)))
+
+    def first_bad_row(self, theta: Theta) -> int | None:
+        """The first row with a residual or derivative that is not finite, counted over the partitions."""
+        rows = self._cluster.client.gather(self._each(shards.first_bad_row, theta))
+        before = np.cumsum([0, *self._counts])
+        return next((int(before[i]) + row for i, row in enumerate(rows) if row is not None), None)
+
+    def sharpen(self) -> bool:
+        """Ask the model for more accurate derivatives, here and on the workers."""
+        sharpen = getattr(self.model, "sharpen", None)
+        if sharpen is None or not sharpen():
+            return False
+        self._run = uuid.uuid4().hex  # what the workers made of the old model is of no use
+        self._remote_model = self._cluster.client.submit(_identity, self.model, pure=False)
+        self._head.sharpen()
+        return True
+
+    def boundary(self, position: int) -> int:
+        return int(self._head.boundary(position))
+
+    def close(self) -> None:
+        """Give back what the workers keep, and a cluster that was made here."""
+        client = self._cluster.client
+        if client.status == "running":
+            client.run(shards.forget, self._run, on_error="ignore")
+        self._cluster.close()
+
+    def request(self, theta: Theta, **fields: Any) -> Request:
+        return Request(self._run, self._seed, tuple(self.order.levels), self.n, theta, **fields)
+
+    def ask(self, function: Callable[..., Any], request: Request) -> list[Any]:
+        """One round: the answers of all partitions, in their order."""
+        client = self._cluster.client
+        self.rounds += 1
+        self._shards = self._shards or self._assign()
+        for attempt in range(_RETRIES):
+            calls = [
+                client.submit(
+                    function, request, self._remote_model, indices, *(self._parts[i] for i in indices),
+                    pure=False, workers=[worker], allow_other_workers=True,
+                )
+                for worker, indices in self._shards
+            ]  # fmt: skip
+            try:
+                answers = zip(self._shards, client.gather(calls), strict=True)
+                found = {i: part for (_, indices), parts in answers for i, part in zip(indices, parts, strict=True)}
+                return [found[i] for i in range(len(self._parts))]
+            except Exception as error:
+                # A call whose worker died is run again by Dask; one that it gave up for it is asked for anew.
+                lost = type(error).__name__ in ("KilledWorker", "FutureCancelledError", "CancelledError")
+                if not lost or attempt == _RETRIES - 1:
+                    raise
+        raise AssertionError  # not reached
+
+    def _each(self, function: Callable[..., Any], theta: Theta) -> list[Any]:
+        client = self._cluster.client
+        return [client.submit(function, theta, self._remote_model, part, pure=False) for part in self._parts]
+
+    def _assign(self) -> list[tuple[str, list[int]]]:
+        """Shards: the partitions that are on one worker, in the order of the partitions."""
+        from distributed import wait
+
+        wait(self._parts)
+        where = self._cluster.client.who_has(self._parts)
+        found: dict[str, list[int]] = {}
+        for i, part in enumerate(self._parts):
+            owners = sorted(where.get(part.key, ()))
+            found.setdefault(owners[i % len(owners)] if owners else "", []).append(i)
+        some = next((worker for worker in found if worker), "")
+        return [(worker or some, indices) for worker, indices in sorted(found.items(), key=lambda item: item[1])]
+
+    def _local_head(self, rows: int) -> Any:
+        """The head of the random order as a problem on the client; late partitions are asked for a second time."""
+        client = self._cluster.client
+        wanted = [shards.rows_of(rows, count, self.n) for count in self._counts]
+        calls = [
+            client.submit(shards.head, self._seed, i, wanted[i], part, pure=False) for i, part in enumerate(self._parts)
+        ]
+        again: dict[int, Any] = {}
+        began, late = time.perf_counter(), math.inf
+        # The second call fails where a partition's lineage leads to data that only the cluster has: then wait on.
+        while missing := [i for i, call in enumerate(calls) if not (call.done() or _finished(again.get(i)))]:
+            elapsed = time.perf_counter() - began
+            if math.isinf(late) and 2 * len(missing) <= len(calls):
+                late = max(_LATE * elapsed, 0.5)
+            if elapsed > late and not again:
+                again = {i: self._head_again(i, wanted[i]) for i in missing}
+            time.sleep(0.005)
+        columns = client.gather([call if call.done() else again[i] for i, call in enumerate(calls)])
+        joined = tuple(np.concatenate(parts) for parts in zip(*columns, strict=True))
+        return self.model.problem(joined, np.random.default_rng([self._seed, len(calls)]))
+
+    def _head_again(self, index: int, rows: int) -> Any:
+        """The same rows from the partition's lineage, by an idle worker on its own."""
+        client = self._cluster.client
+        idle = [worker for worker, tasks in client.processing().items() if not tasks]
+        return client.submit(
+            _head_here, self._seed, index, rows, _Lineage(self._lazy[index]),
+            pure=False, workers=idle or None, allow_other_workers=True,
+        )  # fmt: skip
+
+
+class _Lineage:
+    """A lazy partition that Dask does not look into: as a graph it would wait for the one that is late."""
+
+    def __init__(self, part: Any) -> None:
+        self.part = part
+
+
+def _head_here(seed: int, index: int, rows: int, lineage: _Lineage) -> Columns:
+    return shards.head(seed, index, rows, lineage.part.compute(scheduler="synchronous"))
+
+
+def _future(part: Any) -> Any:
+    from distributed import futures_of
+
+    return futures_of(part)[0]
+
+
+def _first_done(parts: Sequence[Any]) -> Any:
+    from distributed import wait
+
+    done = wait(parts, return_when="FIRST_COMPLETED").done
+    return next(part for part in parts if part in done)
+
+
+def _finished(call: Any) -> bool:
+    return call is not None and call.status == "finished"
+
+
+def _identity(model: Rows) -> Rows:
+    return model
+
+
+def _fit_threads(model: Rows, client: Any) -> Rows:
+    """A compiled model uses the threads that a worker was given, not all cores of its machine."""
+    if getattr(model, "threads", 0) is None:
+        workers = client.scheduler_info()["workers"].values()
+        model.threads = min((int(w["nthreads"]) for w in workers), default=1)  # type: ignore[attr-defined]
+    return model

@@ -1,0 +1,230 @@
+"""What a worker of a cluster does: sums over its partitions, and nothing that could not be done again elsewhere.
+
+A shard is a list of partitions; a call answers for each of them, in sums of size d^2. Every answer is a function of the
+partition, the request and nothing else, so a worker that dies is replaced by running the same call on another one: the
+same bits come back, and as the client adds up the partitions in their own order, so does the same solve. What is kept
+between calls (the gathered rows of the batch, their costs at the last points) only saves work.
+
+Partition p of n_p of all N rows has a random order of its own. Level L of the batch holds the first ``ceil(L n_p / N)``
+rows of each: a stratified sample with the same share of every partition. Costs are always computed between the same
+cuts, so that they have the same bits whether they were kept or not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .moments import Moments
+from .normal import Normal
+from .problem import Theta
+from .rows import Rows
+
+Array = NDArray[np.float64]
+Columns = tuple[NDArray[Any], ...]
+_POINTS = 2
+"""Points whose costs are kept: the current one and the trial."""
+_RUNS = 2
+"""Solves whose gathered rows are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One round of a solve."""
+
+    run: str
+    """Name of the solve."""
+    seed: int
+    share: tuple[int, ...]
+    """Levels at which the order has been cut so far, ascending."""
+    n: int
+    """Rows of all partitions."""
+    theta: Theta
+    trial: Theta = None
+    level: int = 0
+    """Index in ``share`` of the batch's level; -1 for everything."""
+    known: int = -1
+    """Index of the level whose sums are known at ``theta``, -1 for none: a linearisation is of what lies between."""
+    held: int = 0
+    """Index of the level that the hold-out block reaches to."""
+    outer: bool = True
+
+
+def rows_of(level: int, rows: int, n: int) -> int:
+    """Rows of a partition with ``rows`` of all ``n`` rows that belong to a level."""
+    return -(-level * rows // n)
+
+
+class _Part:
+    """A partition on this worker: its problem, and costs that were computed."""
+
+    def __init__(self, model: Rows, columns: Columns, seed: int, index: int) -> None:
+        self.problem: Any = model.problem(columns, np.random.default_rng([seed, index]))
+        self.n = len(columns[0])
+        self._ends = [0]
+        self._costs: OrderedDict[tuple[bytes, int], Array] = OrderedDict()
+        self._points: list[bytes] = []
+
+    def cuts(self, request: Request) -> list[int]:
+        """Positions of the levels in this partition's order, which is drawn in the same steps everywhere."""
+        ends = [0, *(rows_of(level, self.n, request.n) for level in request.share)]
+        order = getattr(getattr(self.problem, "data", None), "order", None)
+        for lo, hi in zip(ends[len(self._ends) - 1 : -1], ends[len(self._ends) :], strict=True):
+            if order is not None and lo < hi < self.n:
+                order.indices(lo, hi)
+        self._ends = ends
+        return ends
+
+    def costs(self, theta: Theta, ends: Sequence[int], first: int, last: int) -> Array:
+        """Costs at a point of the rows from cut ``first`` to cut ``last``."""
+        key = point_key(theta)
+        if key not in self._points:
+            self._points.append(key)
+            for old in self._points[:-_POINTS]:
+                for name in [name for name in self._costs if name[0] == old]:
+                    del self._costs[name]
+            del self._points[:-_POINTS]
+        parts = []
+        for i in range(first, last):
+            if ends[i] == ends[i + 1]:
+                continue
+            if (key, i) not in self._costs:
+                self._costs[key, i] = self.problem.costs(theta, ends[i], ends[i + 1])
+            parts.append(self._costs[key, i])
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def linearize(self, theta: Theta, ends: Sequence[int], first: int, last: int, outer: bool) -> Normal:
+        lo, hi = ends[first], ends[last]
+        if lo == hi:
+            return Normal.zero(self.problem.dim, outer)
+        normal: Normal = self.problem.linearize(theta, lo, hi, outer=outer, costs=None)
+        return normal
+
+
+_parts: OrderedDict[tuple[str, int], _Part] = OrderedDict()
+_lock = threading.Lock()
+
+
+def point_key(theta: Theta) -> bytes:
+    """Bytes that tell points apart."""
+    if isinstance(theta, np.ndarray):
+        return theta.tobytes()
+    if isinstance(theta, (tuple, list)):
+        return b"|".join(point_key(t) for t in theta)
+    return repr(theta).encode()
+
+
+def _part(request: Request, model: Rows, columns: Columns, index: int) -> _Part:
+    with _lock:
+        found = _parts.get((request.run, index))
+        if found is None:
+            runs = list(dict.fromkeys(run for run, _ in _parts))
+            for name in [n for n in _parts if n[0] in runs[: -_RUNS + 1] and n[0] != request.run]:
+                del _parts[name]
+            found = _parts[request.run, index] = _Part(model, columns, request.seed, index)
+        return found
+
+
+def forget(run: str) -> None:
+    """Give back what is kept for a solve."""
+    with _lock:
+        for name in [n for n in _parts if n[0] == run]:
+            del _parts[name]
+
+
+def linearize(request: Request, model: Rows, indices: Sequence[int], *columns: Columns) -> list[Normal]:
+    """Sums over partitions, from the known level (or the beginning) to the batch's; everything at level -1."""
+    parts: list[Normal] = []
+    for index, own in zip(indices, columns, strict=True):
+        part = _part(request, model, own, index)
+        if request.level < 0:
+            parts.append(part.problem.linearize(request.theta, 0, part.n, outer=False, costs=None))
+        else:
+            ends = part.cuts(request)
+            parts.append(part.linearize(request.theta, ends, request.known + 1, request.level + 1, request.outer))
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a partition tells about a trial step."""
+
+    inside: Moments | None
+    outside: Moments | None
+    normal: Normal
+    """At the trial point: if the step is accepted, the next round has begun already."""
+
+
+def trial(request: Request, model: Rows, indices: Sequence[int], *columns: Columns) -> list[Trial]:
+    """Changes of the costs of batch and hold-out block by a trial step, and the sums at the trial point."""
+    answers = []
+    for index, own in zip(indices, columns, strict=True):
+        part = _part(request, model, own, index)
+        ends = part.cuts(request)
+        level, held = request.level + 1, request.held + 1
+        inside, outside = (_changes(part, request, ends, a, b) for a, b in ((0, level), (level, held)))
+        answers.append(Trial(inside, outside, part.linearize(request.trial, ends, 0, level, request.outer)))
+    return answers
+
+
+def _changes(part: _Part, request: Request, ends: Sequence[int], first: int, last: int) -> Moments | None:
+    changes = part.costs(request.trial, ends, first, last) - part.costs(request.theta, ends, first, last)
+    return Moments.of(changes, extremes=True) if len(changes) else None
+
+
+def merge(parts: Sequence[Moments | None]) -> Moments | None:
+    """Moments of all parts together; None of nothing."""
+    found = [p for p in parts if p is not None]
+    return Moments.merge(found) if found else None
+
+
+def cost(request: Request, model: Rows, indices: Sequence[int], *columns: Columns) -> list[float]:
+    """Sums of the costs of the batch's rows, or of everything."""
+    total = []
+    for index, own in zip(indices, columns, strict=True):
+        part = _part(request, model, own, index)
+        if request.level < 0:
+            total.append(part.problem.cost(request.theta))
+        else:
+            total.append(float(part.costs(request.theta, part.cuts(request), 0, request.level + 1).sum()))
+    return total
+
+
+def head(seed: int, index: int, rows: int, columns: Columns) -> Columns:
+    """The first ``rows`` rows of a partition's random order."""
+    from .sampling import RandomOrder
+
+    n = len(columns[0])
+    if rows >= n:
+        return columns
+    chosen = RandomOrder(n, np.random.default_rng([seed, index])).indices(0, rows)
+    return tuple(c[chosen] for c in columns)
+
+
+def first_bad_row(theta: Theta, model: Rows, columns: Columns) -> int | None:
+    """The first row of a partition with a residual or derivative that is not finite."""
+    problem: Any = model.problem(columns)
+    row: int | None = problem.first_bad_row(theta)
+    return row
+
+
+def residuals(theta: Theta, model: Rows, columns: Columns) -> Array:
+    """Residuals of a partition, (n, p)."""
+    problem: Any = model.problem(columns)
+    found: Array = problem.residuals(theta)
+    return found
+
+
+def length(columns: Columns) -> int:
+    return len(columns[0])
+
+
+def few(count: int, columns: Columns) -> Columns:
+    """The first rows."""
+    return tuple(c[:count] for c in columns)
