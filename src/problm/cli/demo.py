@@ -14,6 +14,8 @@ from ..report import page
 from .common import Debug, Folder, Json, Quiet, Seed, Voice
 from .demo_parts import HEADER, Part
 
+_NOTE = "Measured on this machine, a moment ago: medians of three runs in turn (SciPy: one run). Read times as sizes."
+
 
 def command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for report.html.")] = Path("demo"),
@@ -43,7 +45,7 @@ def command(
         voice.say(text_table(part))
         parts.append(part)
     seconds = time.perf_counter() - began
-    content = [page.paragraph("Measured on this machine, a moment ago, one run each: read the times as sizes.", True)]
+    content = [page.paragraph(_NOTE, note=True)]
     for part in parts:
         content += part.html()
     written = folder.write("report.html", page.page("ProBLM demo", content))

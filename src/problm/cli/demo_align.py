@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 from typing import Any
@@ -69,7 +68,7 @@ def run(height: int, width: int, seed: int, progress: Callable[..., Any] | None)
         "with difference quotients.",
         measured,
         result=warps[0].result,
-        pictures=[(_png(warps[0].overlay("red-cyan")), "Both images over each other: grey where they agree")],
+        pictures=[_before_and_after(first, second, warps[0].matrix)],
     )
 
 
@@ -132,9 +131,16 @@ class _Cost:
         return Measured("SciPy least_squares", seconds, self(found), note)
 
 
-def _png(picture: NDArray[np.uint8]) -> bytes:
-    from PIL import Image
+def _before_and_after(first: Array, second: Array, matrix: Array) -> tuple[bytes, str]:
+    """Image 1 in red and image 2, warped, in cyan: grey where they agree."""
+    from ..report.page import figure_png
+    from ..report.plots import new_figure
+    from ..vision.resampling import resample
 
-    memory = io.BytesIO()
-    Image.fromarray(picture).save(memory, format="PNG")
-    return memory.getvalue()
+    figure, axes = new_figure(1, 2, figsize=(10, 4))
+    for ax, warp, title in ((axes[0], _START, "at the start"), (axes[1], matrix, "aligned")):
+        warped = resample(second.astype(np.float32), warp, first.shape, 0.0)[0]
+        ax.imshow(np.clip(np.stack([first, warped, warped], axis=2), 0.0, 1.0))
+        ax.set_title(title)
+        ax.set_axis_off()
+    return figure_png(figure), "Image 1 in red, the warped image 2 in cyan: grey where they agree"

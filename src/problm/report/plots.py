@@ -38,7 +38,7 @@ def plot_result(result: Result) -> Any:
     ax.plot(milliseconds, history.cost, ".-")
     ax.set(xlabel="time [ms]", ylabel="cost (estimated from the batch)", title=f"ended: {result.status.name.lower()}")
     if len(history):
-        ax.set_xscale("log")
+        _log_time(ax)
         if min(history.cost) > 0:
             ax.set_yscale("log")
     ax = axes[0, 1]
@@ -46,10 +46,22 @@ def plot_result(result: Result) -> Any:
     ax.axhline(result.n, color="0.7", lw=1)
     ax.set(xlabel="time [ms]", ylabel="residual blocks in the batch", yscale="log", title="batch size")
     if len(history):
-        ax.set_xscale("log")
+        _log_time(ax)
     residual_histogram(axes[1, 0], result)
     correlation_picture(axes[1, 1], result)
     return figure
+
+
+def _log_time(ax: Any) -> None:
+    """A logarithmic axis with plain numbers, few enough to be read."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    low, high = ax.get_xlim()
+    # Below two decades 1, 2, 5 are shown, beyond powers of ten only.
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def plot_curve(
