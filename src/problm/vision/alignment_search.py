@@ -1,6 +1,6 @@
 r"""The search for the warp, from coarse to fine; every level is one solve of the one solver.
 
-**Depth.** Halving stops at about 32 pixels, and earlier if the images already correlate well at the start: coarse
+**Depth.** Halving stops at about 16 pixels, and earlier if the images already correlate well at the start: coarse
 levels find large motions, and a good start needs none.
 
 **The coarsest level** decides whether the search ends in the right minimum, and its solves cost a millisecond each. So
@@ -37,7 +37,7 @@ from .secant import SecantProblem
 
 Array = NDArray[np.float64]
 
-COARSEST_SIDE = 32
+COARSEST_SIDE = 16
 _FIRST_BATCH = 1000
 _GOOD = 0.9
 """Correlation from which on a coarse fit is not questioned."""
@@ -244,7 +244,8 @@ class Search:
         # A simpler model corrects the guess, whatever that is: only the model asked for brings it into its form.
         theta = (problem if model == self.model else self.probe(level)).point(guess.matrix, guess.gain, guess.bias)
         corrected = SecantProblem(problem)
-        result: Result = solve(corrected, theta, **self.settings(problem.n, level, first))
+        easy = not first and sample.correlation() >= _GOOD
+        result: Result = solve(corrected, theta, **self.settings(problem.n, level, first, easy))
         if result.certified and corrected.gauss_newton is not None:
             result = replace(result, hessian=corrected.gauss_newton)
         result = replace(result, problem=problem)
@@ -256,8 +257,11 @@ class Search:
             full = full.finer()
         return found, Level(level, image1.shape, model, result, full.matrix)
 
-    def settings(self, n: int, level: int, first: bool) -> dict[str, Any]:
-        """The solver's options: the user's at the full resolution, loose ones below."""
+    def settings(self, n: int, level: int, first: bool, easy: bool) -> dict[str, Any]:
+        """The solver's options: the user's at the full resolution, loose ones below.
+
+        An easy level, well prepared, converges in two or three steps on all pixels: batches have nothing to save there.
+        """
         user = self.options
         chosen: dict[str, Any] = (
             {"gtol": _REMAINING / np.sqrt(n)} if level == 0 else {"gtol": 1.0 / np.sqrt(n), **_COARSE}
@@ -266,7 +270,7 @@ class Search:
             chosen.update(user)
         elif "acceptance" in user:
             chosen["acceptance"] = user["acceptance"]
-        if "acceptance" not in user and n < 16 * _FIRST_BATCH:
+        if "acceptance" not in user and (easy or n < 16 * _FIRST_BATCH):
             chosen["acceptance"] = "full"
         elif user.get("acceptance", "holdout") == "holdout":
             chosen.setdefault("initial_batch", _FIRST_BATCH if first else max(_FIRST_BATCH, n // 16))
@@ -293,8 +297,9 @@ class Search:
         return sample.outside_level(loss) if self.outside is None else self.outside
 
     def sample(self, guess: Guess, level: int) -> Sample:
+        """Both images at some 5000 pixels: enough to compare guesses, at a fifth of a millisecond."""
         probe = self.probe(level)
-        return probe.sample(probe.point(guess.matrix, guess.gain, guess.bias))
+        return probe.sample(probe.point(guess.matrix, guess.gain, guess.bias), 5000)
 
     def probe(self, level: int) -> AlignmentProblem:
         """A problem for looking only."""

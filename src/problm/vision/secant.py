@@ -8,9 +8,9 @@ quasi-Newton methods): after a step s that changed the gradient by y, ``(H + S) 
     q = y - (H + S) s,      S <- S + q q^T / (q^T s) .
 
 What is handed to the solver is ``H + S`` with its eigenvalues relative to H kept within [floor, cap], so it stays
-positive definite and the damping still rules; a refused step halves S. The gradient is untouched: so are descent, minima and certificate; the
-remaining decrease is even estimated better. Only steps over *all* residuals teach: on a batch the curvature of the
-noise is larger than that of the cost.
+positive definite and the damping still rules; a refused step halves S. The gradient is untouched: so are descent,
+minima and certificate, and the decrease that remains is estimated better. Only steps over *all* residuals teach: on a
+batch the curvature of the noise is larger than that of the cost.
 """
 
 from __future__ import annotations
