@@ -20,6 +20,25 @@ def _missing(package: str) -> ImportError:
     return ImportError(f"{package} is needed for this kind of data: pip install 'problm[big]'")
 
 
+def parquet_dataset(data: Any) -> Any:
+    """The PyArrow dataset of a path, glob or address; datasets pass through."""
+    try:
+        import pyarrow.dataset as ds
+    except ImportError as error:
+        raise _missing("PyArrow") from error
+    if not isinstance(data, str):
+        return data
+    found: str | list[str] = data
+    if "://" not in data:
+        if any(mark in data for mark in "*?["):
+            found = sorted(glob.glob(data))
+            if not found:
+                raise FileNotFoundError(f"no file matches {data!r}")
+        elif not os.path.exists(data):
+            raise FileNotFoundError(f"no such file or folder: {data!r}")
+    return ds.dataset(found, format="parquet")
+
+
 class ParquetRows:
     """Numeric columns of a Parquet file, of a folder or glob of files, or of a PyArrow dataset.
 
@@ -29,19 +48,7 @@ class ParquetRows:
     fine = False
 
     def __init__(self, data: Any, columns: Sequence[str] | None = None) -> None:
-        try:
-            import pyarrow.dataset as ds
-        except ImportError as error:
-            raise _missing("PyArrow") from error
-        if isinstance(data, str):
-            if "://" not in data and any(mark in data for mark in "*?["):
-                found = sorted(glob.glob(data))
-                if not found:
-                    raise FileNotFoundError(f"no file matches {data!r}")
-                data = found
-            elif "://" not in data and not os.path.exists(data):
-                raise FileNotFoundError(f"no such file or folder: {data!r}")
-            data = ds.dataset(data, format="parquet")
+        data = parquet_dataset(data)
         named = {field.name: field for field in data.schema if _is_numeric(field.type)}
         names = choose("columns", columns, named)
         if not names:
