@@ -301,7 +301,7 @@ def test_inner_elimination_gradient_and_matrix(loss, analytic):
 
 @pytest.mark.parametrize("acceptance", ["full", "holdout"])
 def test_inner_elimination_finds_the_minimum_of_the_full_problem(acceptance):
-    problem, _ = pulses(2000, 0.02)
+    problem, _ = pulses(1000, 0.02)
     fit = solve(problem, np.array([1.2, 0.0]), acceptance=acceptance, ftol=1e-12)
     assert fit.success
     np.testing.assert_allclose(fit.x, [0.8, 0.1], atol=0.01)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..losses import Loss, as_loss
 from .bundle_affine import AffineBundle, affine_bundle_adjustment
+from .bundle_options import camera_options
 from .camera_models import GROUPS
 from .reconstruction import Reconstruction
 
@@ -167,7 +168,7 @@ def bundle_adjustment(
         threads=threads or available_threads(),
         rng=rng,
     )
-    result = solve(problem, start_point(model), **options)
+    result = solve(problem, start_point(model), **camera_options(options))
     adjusted = _adjusted(model, problem, result.x)
     used = np.repeat(model.track_lengths >= 2, model.track_lengths)
     squares = (adjusted.residuals()[used] ** 2).sum(axis=1)

@@ -37,6 +37,7 @@ from ..result import Result
 from ..sampling import SampledColumns, as_generator
 from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move
 from .affine_start import factorise, fixed_depths, given_cameras
+from .bundle_options import camera_options
 
 Array = NDArray[np.float64]
 _NO_FLOAT = np.empty(0)
@@ -319,7 +320,7 @@ def affine_bundle_adjustment(
     axes = _axes(theta, C)
     if np.linalg.matrix_rank(axes, tol=1e-6) < 3:
         raise ValueError("cameras: all views look in the same direction, so depth cannot be seen; move the start apart")
-    result = solve(problem, problem.retract(theta, np.zeros(problem.dim)), **options)
+    result = solve(problem, problem.retract(theta, np.zeros(problem.dim)), **camera_options(options))
     # Shift the world to where the start's translations had it: adds A c, which no residual sees.
     best = result.x.copy()
     best[9 * C :] += _axes(best, C) @ np.linalg.lstsq(axes, theta[9 * C :], rcond=None)[0]
