@@ -41,7 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (FileNotFoundError, ValueError) as error:
         print(f"problm bench: {error}", file=sys.stderr)
         return 2
-    return execute(options.names, settings, options.output, workers=options.workers, figures=not options.no_figures)
+    try:
+        return execute(options.names, settings, options.output, workers=options.workers, figures=not options.no_figures)
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
+        return 130
 
 
 def execute(

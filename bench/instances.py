@@ -33,7 +33,7 @@ def curve(made: Made) -> Solvable:
 FORMULAS = {
     "exponential": "a * exp(-b * x) + c",
     "double Gaussian + line": "a1 * exp(-0.5 * ((x - m1) / s1)**2) + a2 * exp(-0.5 * ((x - m2) / s2)**2) + c + d * x",
-    "damped sine, heavy tails": "a * exp(-b * x) * sin(c * x + d) + e",
+    "damped sine, heavy tails": "a * exp(-b * x) * sin(w * x + p) + c",
 }
 """The curves of `bench.problems` as users write them, parameters in the same order."""
 

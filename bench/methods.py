@@ -127,7 +127,7 @@ def lbfgs(instance: Solvable, start: int, seed: int, options: Mapping[str, Any])
     began = time.perf_counter()
     found = minimize(
         value, begin, jac=True, method="L-BFGS-B", callback=note,
-        options={"maxiter": int(options.get("max_iter", 1000)), "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-12 * first},
+        options={"maxiter": int(options.get("max_iter", 1000)), "maxfun": 10**5, "ftol": 1e-15, "gtol": 1e-12 * first},
     )  # fmt: skip
     total = time.perf_counter() - began
     points = [flat.from_flat(x) for x in path]

@@ -32,6 +32,19 @@ def adelaide_files(data: str, name: str) -> tuple[str, str]:
     return found[0], found[1]
 
 
+def adelaide_images(data: str, name: str, most: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The two images in grey, halved until they have at most so many pixels."""
+    from problm.vision.images import halve, read_image
+
+    found = []
+    for path, which in zip(adelaide_files(data, name), ("image1", "image2"), strict=True):
+        image = read_image(path, which)
+        while image.shape[0] * image.shape[1] > most:
+            image = halve(image)
+        found.append(image.values())
+    return found[0], found[1]
+
+
 def strecha_pairs(data: str) -> list[str]:
     """``scene/AAAA_BBBB`` of all pairs with matches."""
     names = []
@@ -128,11 +141,14 @@ def _normalised(camera: object, xy: Array) -> Array:
     return ray
 
 
-def plane_start(data: str, name: str, offset: float, seed: int) -> Array:
+def plane_start(data: str, name: str, offset: float, seed: int, shape: tuple[int, ...]) -> Array:
     """A start for aligning a pair: the homography of its largest labelled plane, corners moved by ``offset`` widths.
 
     From the identity these wide pairs lead every method somewhere else; near the plane there is a minimum to find.
+    ``shape`` is that of image 1 as it is used, maybe halved.
     """
+    from problm.vision.images import read_image
+
     from .stand_ins import homography_between
 
     rows = np.loadtxt(Path(data, "adelaidemrf", f"{name}_pts.txt"))
@@ -141,11 +157,14 @@ def plane_start(data: str, name: str, offset: float, seed: int) -> Array:
         chosen = np.ones(len(rows), dtype=bool)
     else:
         chosen = labels == np.argmax(np.bincount(labels)[1:]) + 1
-    matrix = _fit_homography(rows[chosen, :2], rows[chosen, 3:5])
-    span = rows[:, :2].max(axis=0)
-    corners = np.array([[0.0, 0.0], [span[0], 0.0], [span[0], span[1]], [0.0, span[1]]])
+    # Pixel x of an image halved k times is centred at 2^k (x + 1/2) - 1/2 of the full one.
+    factor = round(read_image(adelaide_files(data, name)[0], "image1").shape[1] / shape[1])
+    first, second = ((rows[chosen, k : k + 2] + 0.5) / factor - 0.5 for k in (0, 3))
+    matrix = _fit_homography(first, second)
+    height, width = shape[:2]
+    corners = np.array([[0.0, 0.0], [width, 0.0], [width, height], [0.0, height]])
     moved = corners @ matrix[:, :2].T + matrix[:, 2]
-    shift = np.random.default_rng([seed, *name.encode()]).normal(0.0, offset * span[0], (4, 2))
+    shift = np.random.default_rng([seed, *name.encode()]).normal(0.0, offset * width, (4, 2))
     return homography_between(corners, moved[:, :2] / moved[:, 2:] + shift)
 
 

@@ -25,7 +25,7 @@ def texture(rng: np.random.Generator, height: int, width: int) -> Array:
         shape = (int(height / scale) + 4, int(width / scale) + 4)
         rows, columns = np.arange(height) / scale + 1.0, np.arange(width) / scale + 1.0
         grid = np.meshgrid(rows, columns, indexing="ij")
-        picture += scale**0.9 * map_coordinates(rng.standard_normal(shape), grid, order=2, mode="nearest")
+        picture += scale**0.6 * map_coordinates(rng.standard_normal(shape), grid, order=2, mode="nearest")
     picture = (picture - picture.mean()) / picture.std()
     y, x = np.mgrid[:height, :width]
     for _ in range(40):  # bars and discs: windows, beams, ornaments
@@ -67,17 +67,17 @@ def image_pair(seed: int, height: int = 480, width: int = 640, shift: float = 0.
     corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], dtype=float)
     plane = homography_between(corners, corners + rng.normal(0.0, shift, (4, 2)))
     nearer = np.eye(3)
-    nearer[:2, 2] = rng.normal(0.0, 2.0 * shift, 2)
-    y, x = np.mgrid[: wall.shape[0], : wall.shape[1]] - margin
+    nearer[:2, 2] = rng.normal(0.0, 1.5 * shift, 2)
+    x = np.arange(wall.shape[1])[None, :] - margin
     cover = np.zeros(wall.shape, dtype=bool)  # where the foreground hides the wall: a few poles
     for _ in range(2):
-        at, wide = rng.uniform(0.1, 0.9) * width, rng.uniform(0.01, 0.03) * width
+        at, wide = rng.uniform(0.1, 0.9) * width, rng.uniform(0.003, 0.01) * width
         cover |= np.abs(x - at) < wide
     images = []
     for wall_warp, front_warp in ((np.eye(3), np.eye(3)), (plane, nearer @ plane)):
         back = _look(wall, wall_warp, height, width, margin)
         pole = _look(front, front_warp, height, width, margin)
-        mask = _look(cover.astype(float), front_warp, height, width, margin)
+        mask = 0.4 * _look(cover.astype(float), front_warp, height, width, margin)  # hazy: the plane must dominate
         image = (1.0 - mask) * back + mask * pole + rng.normal(0.0, 0.012, (height, width))
         images.append(np.clip(np.round(255.0 * image), 0, 255).astype(np.uint8))
     return Pair(images[0], images[1], plane)

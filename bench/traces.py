@@ -133,13 +133,13 @@ def curves(
 def batches(title: str, records: Sequence[Record], methods: Sequence[Method], most: int = 20) -> Panel:
     """Batch size against time."""
     chosen = [
-        (m, r)
-        for m in methods
-        for r in [r for r in records if r["method"] == m.key and any(r.get("batch", ()))][:most]
+        (m, r) for m in methods for r in [r for r in records if r["method"] == m.key and any(r.get("batch", ()))][:most]
     ]
     begin = 0.5 * min((1e3 * s for _, r in chosen for s in r["seconds"] if s > 0), default=1.0)
     lines = [
-        Series(m.label, m.colour, [max(1e3 * s, begin) for s in r["seconds"]], [float(b) for b in r["batch"]], step=True)
+        Series(
+            m.label, m.colour, [max(1e3 * s, begin) for s in r["seconds"]], [float(b) for b in r["batch"]], step=True
+        )
         for m, r in chosen
     ]
     return Panel(title, "time [ms]", "residuals in the batch", lines, log_x=True, log_y=True)

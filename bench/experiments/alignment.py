@@ -19,7 +19,7 @@ from ..peers import opencv_peer
 from ..summary import Picture, Summary, Table
 from ..traces import batches, best_costs, curves, failures, merged
 
-OFFSET = 0.01
+OFFSET = 0.005
 """How far the corners of the start are off, in widths of the image (standard deviation)."""
 
 
@@ -31,8 +31,8 @@ def load_pair(settings: Settings, name: str) -> Solvable:
             settings.seed + int(name.split()[1]), *settings.pick((240, 320), (480, 640), (960, 1280))
         )
         return alignment(pair.image1, pair.image2)
-    first, second = sources.adelaide_files(settings.data, name)
-    return alignment(first, second, sources.plane_start(settings.data, name, OFFSET, settings.seed))
+    first, second = sources.adelaide_images(settings.data, name, settings.pick(1e5, 2e5, np.inf))
+    return alignment(first, second, sources.plane_start(settings.data, name, OFFSET, settings.seed, first.shape))
 
 
 def cases(settings: Settings) -> Sequence[Case]:
@@ -55,22 +55,31 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
     for name in names:
         mine = [r for r in runs if r["case"] == name]
         panels += [curves(name, mine, methods[:-1]), batches(f"{name}: batch size", mine, FIGURE)]
-    relaxed, printed, default = (speedup(runs, key) for key in ("relaxed", "printed", "default"))
+    relaxed, printed, default = (speedup(runs, k, reference="lm") for k in ("relaxed", "printed", "default"))
     same, table = _final_costs(runs, names, methods)
+    lowest = sum(
+        min((r for r in runs if r["case"] == n), key=lambda r: r["final"] * (0.999 if r["method"] == "lm" else 1.0))[
+            "method"
+        ]
+        == "lbfgs"
+        for n in names
+    )
     finding = (
-        f"Time to 1.01 F*, median over {len(names)} pairs from the same start: LM needs {default['seconds']:.2g} times "
-        f"as long as our default ({default['passes']:.2g} times the passes), {relaxed['seconds']:.2g} times as long as "
-        f"Eq. 18 corrected and {printed['seconds']:.2g} times as long as Eq. 18 as printed (α = 0.9). Not all end in the "
-        f"same minimum: the default ends within 0.1 % of LM's cost or below on {same['default']} of {len(names)} pairs, the "
-        f"relaxed variant on {same['relaxed']}."
+        f"Time to within 1 % of where LM ends, median over {len(names)} pairs from the same start: LM needs "
+        f"{default['seconds']:.2g} times as long as our default ({default['passes']:.2g} times the passes), "
+        f"{relaxed['seconds']:.2g} times as long as Eq. 18 corrected and {printed['seconds']:.2g} times as long as "
+        "Eq. 18 as printed (α = 0.9). Not all end in the same minimum: the default ends within 0.1 % of LM's cost "
+        f"or below on {same['default']} of {len(names)} pairs, the relaxed variant on {same['relaxed']}, L-BFGS on "
+        f"{same.get('lbfgs', 0)}; L-BFGS is the lowest of all on {lowest} pairs: where the scene is no plane the "
+        "residuals stay large, Gauss-Newton converges slowly, and a true gradient with a line search does well."
     )
     return Summary(
         experiment.name, experiment.title, experiment.figures, experiment.claim, finding,
         verdict_of(relaxed["seconds"], default["seconds"]),
         panels=panels,
-        tables=[levels_table("All pairs", runs, methods), table],
+        tables=[levels_table("All pairs", runs, methods, reference="lm"), table],
         pictures=[overlays(settings, name, runs) for name in names[: settings.pick(1, 3, 6)]],
-        ratios=guarded("alignment", runs),
+        ratios=guarded("alignment", runs, reference="lm"),
         failures=failures(records),
     )  # fmt: skip
 
@@ -136,6 +145,6 @@ EXPERIMENT = Experiment(
     methods=(*FIGURE, LBFGS, opencv_peer.ECC),
     summarise=summarise,
     source="bench.experiments.alignment:EXPERIMENT",
-    options={"gtol": 1e-5, "ftol": 1e-7, "max_iter": 150, "max_time": 8.0},
+    options={"gtol": 1e-5, "ftol": 1e-7, "max_iter": 150, "max_time": 4.0},
     expected_seconds=200.0,
 )

@@ -1,7 +1,7 @@
 """How often each test accepts a step that raises the cost over all residuals, and how often one that lowers it.
 
-Plain LM runs to convergence on a fixed batch of K residuals; each of its descent steps is shown to all tests, and always
-taken. The truth is the change of the cost over all residuals.
+Plain LM runs to convergence on a fixed batch of K residuals; each of its descent steps is shown to all tests, and
+always taken. The truth is the change of the cost over all residuals.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
     for test in names:
         row: list[Any] = [test]
         for problem in MAKERS:
-            sure_bad, taken_bad, bad, sure_good, taken_good, fine = sums[problem][test]
+            sure_bad, _, bad, sure_good, _, fine = sums[problem][test]
             row += [f"{sure_bad}/{bad}", sure_bad / max(bad, 1), sure_good / max(fine, 1)]
         rows.append(row)
     default = {p: sums[p]["hold-out, normal (default)"] for p in MAKERS}
@@ -126,11 +126,12 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
     )
     power = max(sums[p]["Eq. 13, α = 0.9 (paper)"][3] / max(sums[p]["Eq. 13, α = 0.9 (paper)"][5], 1) for p in MAKERS)
     finding = (
-        f"Over {min(steps.values())} to {max(steps.values())} steps a problem the default declares a step good that raised the "
-        f"cost in at most {worst:.1%} of the cases where it rose (95 % limit {limit:.1%}; δ = {DELTA:.0%}); including the steps "
-        f"that it takes while growing the batch, which it does not vouch for, in at most {taken:.0%}. The paper's test with its "
-        f"constants never errs because it accepts at most {power:.1%} of the good steps; its relaxed form is cumulative, and "
-        f"with α = 0 lets up to {cumulative:.0%} of the bad single steps pass."
+        f"Over {min(steps.values())} to {max(steps.values())} steps a problem the default declares a step good that "
+        f"raised the cost in at most {worst:.1%} of the cases where it rose (95 % limit {limit:.1%}; δ = "
+        f"{DELTA:.0%}); including the steps that it takes while growing the batch, which it does not vouch for, in "
+        f"at most {taken:.0%}. The paper's test with its constants never errs because it accepts at most "
+        f"{power:.1%} of the good steps; its relaxed form is cumulative, and with α = 0 lets up to {cumulative:.0%} "
+        "of the bad single steps pass."
     )
     columns = ["test"] + [c for p in MAKERS for c in (f"{p}: accepted/rose", "false acceptance", "power")]
     kept = [[p, c[0], c[2], c[0] / max(c[2], 1), upper_limit(c[0], c[2]), c[1] / max(c[2], 1), c[2] + c[5]]
@@ -140,8 +141,9 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
         "agrees in part" if worst <= DELTA else "disagrees",
         tables=[
             Table("False acceptance and power of each test", columns, rows,
-                  "False acceptance: share of the steps that raised the full cost which the test passes. Power: share of the "
-                  "steps that lowered it which the test passes. Same-batch tests see only the batch that made the step."),
+                  "False acceptance: share of the steps that raised the full cost which the test passes. Power: "
+                  "share of the steps that lowered it which the test passes. Same-batch tests see only the batch "
+                  "that made the step."),
             Table("The default in detail", ["problem", "passed although the cost rose", "steps that raised it",
                   "false acceptance", "95 % limit", "taken in all", "steps"], kept),
         ],
@@ -154,8 +156,8 @@ EXPERIMENT = Experiment(
     name="calibration",
     title="Calibration of the tests",
     figures="not in the paper (section 4.1)",
-    claim="A step is only accepted if, with a probability not less than 1 − δ, a reduction on the batch is a reduction of "
-    "the true cost.",
+    claim="A step is only accepted if, with a probability not less than 1 − δ, a reduction on the batch is a "
+    "reduction of the true cost.",
     cases=cases,
     methods=(Method("judge", "all tests", run),),
     summarise=summarise,

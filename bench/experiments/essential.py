@@ -8,8 +8,14 @@ import numpy as np
 
 from .. import sources, stand_ins
 from ..findings import (
-    cost_profiles, guarded, levels_table, share_within, speedup, time_profiles, verdict_of,
-)  # fmt: skip
+    cost_profiles,
+    guarded,
+    levels_table,
+    share_within,
+    speedup,
+    time_profiles,
+    verdict_of,
+)
 from ..harness import Case, Experiment, Record, Settings
 from ..instances import essential, random_poses
 from ..methods import FIGURE, LBFGS
@@ -81,15 +87,15 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
     gains = {key: speedup(large, key) for key in ("relaxed", "default")}
     finding = (
         f"Over {len(many) // max(len(experiment.available()), 1)} random starts, the better of two LMs takes "
-        f"{default['passes']:.2g} times the passes and {default['seconds']:.2g} times the time of our default to 1.01 F*; "
-        f"of the paper's method with its constants (Eq. 18, corrected) {relaxed['passes']:.2g} and "
+        f"{default['passes']:.2g} times the passes and {default['seconds']:.2g} times the time of our default to "
+        f"1.01 F*; of the paper's method with its constants (Eq. 18, corrected) {relaxed['passes']:.2g} and "
         f"{relaxed['seconds']:.2g} times; as printed {printed['passes']:.2g} and {printed['seconds']:.2g} times. "
-        f"Within the paper's 10 ms {shares_10['lm']:.0%} of the LM runs, {shares_10['relaxed']:.0%} of the relaxed and "
-        f"{shares_10['default']:.0%} of the default runs are within 1 % of f*, so that budget no longer separates them; "
-        f"within 1 ms {shares['lm']:.0%}, {shares['relaxed']:.0%} and {shares['default']:.0%}. With {LARGE:,} matches LM "
-        f"takes {gains['default']['seconds']:.3g} times as long as our default to 1.01 F* "
-        f"({gains['default']['passes']:.3g} times the passes) and {gains['relaxed']['seconds']:.2g} times as long as the "
-        "paper's method."
+        f"Within the paper's 10 ms {shares_10['lm']:.0%} of the LM runs, {shares_10['relaxed']:.0%} of the relaxed "
+        f"and {shares_10['default']:.0%} of the default runs are within 1 % of f*, so that budget no longer "
+        f"separates them; within 1 ms {shares['lm']:.0%}, {shares['relaxed']:.0%} and {shares['default']:.0%}. With "
+        f"{LARGE:,} matches LM takes {gains['default']['seconds']:.3g} times as long as our default to 1.01 F* "
+        f"({gains['default']['passes']:.3g} times the passes) and {gains['relaxed']['seconds']:.2g} times as long "
+        "as the paper's method."
     )
     return Summary(
         experiment.name, experiment.title, experiment.figures, experiment.claim, finding,

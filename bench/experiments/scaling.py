@@ -37,7 +37,7 @@ def size_of(case: str) -> int:
 def medians(
     runs: Sequence[Record], methods: Sequence[Method]
 ) -> dict[tuple[str, int, str], tuple[float, float, float]]:
-    """(curve, N, method) -> seconds to the level and to the stop, and the final cost over F*; over starts that found it."""
+    """(curve, N, method) -> medians over the starts that found F*: seconds to the level, to the stop, final cost."""
     best = best_costs(runs)
     out = {}
     for name in CURVES:
@@ -87,7 +87,8 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
     finding = (
         f"At N = {large:,} LM needs "
         + " and ".join(f"{g:.3g} times ({name})" for name, g in gains.items())
-        + f" the time of the default to {LEVEL:g} F*. From N = {sizes[0]:,} to {large:,} the default's time to that level grows "
+        + f" the time of the default to {LEVEL:g} F*. From N = {sizes[0]:,} to {large:,} the default's time to that "
+        "level grows "
         + " and ".join(f"{g:.2g}-fold" for g in growth.values())
         + f", N itself {large // sizes[0]}-fold."
     )
@@ -109,7 +110,8 @@ EXPERIMENT = Experiment(
     name="scaling",
     title="Time against the number of residuals",
     figures="not in the paper (introduction)",
-    claim="The previously linear relationship between number of residuals and computation time is significantly reduced.",
+    claim="The previously linear relationship between number of residuals and computation time is significantly "
+    "reduced.",
     cases=cases,
     methods=(LM, DEFAULT, scipy_peer.LM, scipy_peer.TRF, optimistix_peer.METHOD, jaxopt_peer.GN, pyceres_peer.METHOD),
     summarise=summarise,

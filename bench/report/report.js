@@ -243,7 +243,7 @@
   content.replaceChildren();
   const about = data.about, m = about.machine || {};
   content.append(element("p", { class: "note" },
-    `Measured ${about.when || ""} on ${m.processor || "?"}, ${m.cores || "?"} cores, one thread for every method; ` +
+    `Measured ${about.when || ""} on ${m.processor || "?"}, ${m.cores || "?"} cores, one thread for every method; times are CPU times; ` +
     `${(about.settings || {}).data || ""}, scale “${(about.settings || {}).scale || ""}”, seed ${(about.settings || {}).seed}. ` +
     "Costs over all residuals are computed outside the clock. Lines that end where a method stopped; tap a legend entry to hide it."));
   const overview = { title: "Overview", columns: ["experiment", "figures", "paper's claim and measurement"], rows: data.summaries.map((s) => [s.title, s.figures, s.verdict]), note: "" };
