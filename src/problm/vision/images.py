@@ -221,14 +221,14 @@ def _from_pil(picture: Any) -> Plane:
 
 
 def _unit(dtype: np.dtype[Any]) -> float:
-    if dtype == np.uint8:
-        return 1.0 / 255.0
-    return 1.0 / 65535.0 if dtype == np.uint16 else 1.0
+    if dtype.kind != "u" or dtype.itemsize > 2:
+        return 1.0
+    return 1.0 / 255.0 if dtype.itemsize == 1 else 1.0 / 65535.0
 
 
 def _storable(array: Plane) -> Plane:
     """In one of the kernels' types, contiguous; without a copy where possible."""
-    if array.dtype in (np.uint8, np.uint16):
+    if array.dtype.kind == "u" and array.dtype.itemsize <= 2:
         return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False))
     return np.ascontiguousarray(array, dtype=np.float32)
 

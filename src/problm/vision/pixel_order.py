@@ -5,7 +5,7 @@ length: the j-th is number ``floor((j + U_j) F / m)`` of the free rows, U_j unif
 free row is equally likely to be drawn, exactly as in a simple random sample, so a batch still represents all
 pixels and a hold-out block the rest. But it is spread evenly over the image, and neighbouring pixels resemble each
 other: on photographs the mean cost over 1000 pixels varies 0.85 times as much as over a simple random sample, over
-20,000 pixels 0.4 times (measured; see the tests). The solver's acceptance test assumes the latter, so it errs on the
+20,000 pixels 0.4 times (measured). The solver's acceptance test assumes the latter, so it errs on the
 safe side. U_j is drawn anew in every stratum, so no regular texture can fall in step with them.
 
 The rows come out ascending without a sort, and both images are read forwards.
