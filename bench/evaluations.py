@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import scipy
-from problems import Made, damped_sine, double_gaussian, essential, exponential
 
 import problm
+from problems import Made, damped_sine, double_gaussian, essential, exponential
 from problm.acceptance import Holdout, Paper, RelaxedPaper
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -118,8 +118,9 @@ def markdown(rows: list[dict[str, Any]], starts: int, seed: int) -> str:
     lines = [
         "# Evaluations to a cost, in units of N (residual 1, Jacobian 3)",
         "",
-        f"{starts} starts, seed {seed}; problm {problm.__version__}, NumPy {np.__version__}, SciPy {scipy.__version__}, "
-        f"Python {platform.python_version()}. Columns: to 1.01 F* / to (1 + 1e-6) F* / to the method's own stop; "
+        f"{starts} starts, seed {seed}; problm {problm.__version__}, NumPy {np.__version__}, "
+        f"SciPy {scipy.__version__}, Python {platform.python_version()}. "
+        "Columns: to 1.01 F* / to (1 + 1e-6) F* / to the method's own stop; "
         "starts that found the best minimum; accepted steps on a batch that raised the full cost.",
         "",
     ]

@@ -76,7 +76,10 @@ def test_search_for_a_by_hand():
     assert best_lower_bound(np.array([0.0, 2.0]), 2.0) == (0.0, 0.0)
 
 
-@given(st.lists(st.floats(-10, 10, allow_subnormal=False).map(lambda v: round(v, 6)), min_size=1, max_size=40), st.floats(0.0, 10.0))
+@given(
+    st.lists(st.floats(-10, 10, allow_subnormal=False).map(lambda v: round(v, 6)), min_size=1, max_size=40),
+    st.floats(0.0, 10.0),
+)
 def test_search_for_a_is_the_best_of_all(values, b):
     y = np.array(values)
     a, total = best_lower_bound(y, b)

@@ -53,7 +53,7 @@ def test_curve_fit_jacobian_bounds_and_full_output(points):
         e = np.exp(-b * x)
         return np.stack([e, -a * x * e, np.ones_like(x)], axis=1)
 
-    popt, pcov, info, message, ier = problm.curve_fit(decay, x, y, [1, 1, 1], jac=jac, full_output=True)
+    popt, _, info, message, ier = problm.curve_fit(decay, x, y, [1, 1, 1], jac=jac, full_output=True)
     assert ier > 0
     assert "Converged" in message
     np.testing.assert_allclose(info["fvec"], decay(x, *popt) - y)

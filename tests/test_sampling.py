@@ -80,9 +80,7 @@ def test_rows_and_pairs_are_included_equally_often(n, cuts):
     apart = ~np.eye(n, dtype=bool)
     z = (inside[0].T @ inside[1] - draws * p) / np.sqrt(draws * p * (1 - p))
     assert np.trace(inside[0].T @ inside[1]) == 0
-    assert (
-        np.abs(z[apart]).max() < stats.norm.isf(ALPHA / apart.sum()) + 1.0
-    )  # binomial tails are a little heavier
+    assert np.abs(z[apart]).max() < stats.norm.isf(ALPHA / apart.sum()) + 1.0  # binomial tails are a little heavier
     assert abs(np.mean(z[apart] ** 2) - 1) < 5 * np.sqrt(2 / n)
 
 

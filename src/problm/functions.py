@@ -12,6 +12,7 @@ parameter that happens to pass by zero would else be moved by less than rounding
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ class FunctionProblem:
         if hi - lo <= self.chunk:
             return [(lo, hi, rows)]
         cuts = [*range(lo, hi, self.chunk), hi]
-        return [(a, b, tuple(c[a - lo : b - lo] for c in rows)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        return [(a, b, tuple(c[a - lo : b - lo] for c in rows)) for a, b in pairwise(cuts)]
 
     def _known(self, theta: Theta, start: int, stop: int) -> Array | None:
         """The residuals of the last trial, if it was at this point and on these rows."""

@@ -148,7 +148,7 @@ class _Run:
             system = self.linearize()
             if batch.full:
                 if (status := self.termination.converged(system)) is not None:
-                    if status is Status.COST and self.sharpen():
+                    if self.sharpen():
                         continue
                     return status
             elif policy.noise_rule:
@@ -228,6 +228,7 @@ class _Run:
         if self.system.decrement <= self.options.ftol * self.system.cost or sharpen is None or not sharpen():
             return False
         self.sharpened = True
+        self.termination.grown()
         self.damping.reset()
         self.damping.value = 1e-3 * self.system.least_curvature  # what is left is what damping suppressed
         self.batch.move(self.batch.theta)

@@ -55,14 +55,16 @@ class Termination:
         self._small_step = system.relative(squared_length) <= self.xtol
 
     def grown(self) -> None:
+        """The batch grew, or the derivatives got better: what the last step showed no longer counts."""
         self._small_change = self._small_step = False
+        self._believed = True
 
     def converged(self, system: System) -> Status | None:
         """The status to stop with at this point, or None to go on."""
         if system.decrement <= self.gtol**2 * system.cost or system.cost <= self.zero:
             return Status.GRADIENT
         cosine = system.column_cosine()
-        if cosine <= min(self.gtol, 1e-8):
+        if not self._believed and cosine <= min(self.gtol, 1e-8):
             return Status.GRADIENT
         if self._small_change and (
             system.decrement <= self.left * system.cost or (not self._believed and cosine <= 1e-3 * self.ftol**0.5)

@@ -1,0 +1,81 @@
+"""Promises on random problems of every class (all ten thousand of them: ``python -m bench.trust``)."""
+
+import time
+
+import numpy as np
+import pytest
+
+import problm
+import random_problems
+import zoo
+
+COUNT = 10
+
+
+@pytest.mark.parametrize("kind", [k for k in random_problems.KINDS if k != "many_rows"])
+def test_promises(kind):
+    ours = theirs = 0
+    for seed in range(COUNT):
+        fit = random_problems.make(kind, seed)
+        outcome = zoo.problm(fit)
+        assert zoo.violations(fit, outcome) == [], fit.name
+        ours += outcome.success
+        other = (zoo.scipy_trf if kind in ("robust", "bounded") else zoo.scipy_lm)(fit)
+        theirs += other.success and not zoo.violations(fit, other)
+    assert ours >= theirs - 1  # by class, over all seeds, no less often: measured by the benchmark
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_many_rows(seed):
+    fit = random_problems.make("many_rows", seed)
+    outcome = zoo.problm(fit)
+    assert zoo.violations(fit, outcome) == []
+    assert outcome.success
+    assert outcome.cost <= zoo.scipy_lm(fit).cost * (1 + 1e-6)
+
+
+def test_problems_are_the_same_in_every_run():
+    for kind in random_problems.KINDS:
+        if kind != "many_rows":
+            one, two = random_problems.make(kind, 3), random_problems.make(kind, 3)
+            np.testing.assert_array_equal(one.x0, two.x0)
+            for a, b in zip(one.data, two.data, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["plain", "robust", "ill_conditioned"])
+def test_same_seed_same_bits(kind):
+    for seed in range(5):
+        fit = random_problems.make(kind, seed)
+        one, two = zoo.problm(fit, rng=7), zoo.problm(fit, rng=7)
+        assert one.x.tobytes() == two.x.tobytes()
+        assert one.result.history.as_dict()["cost"] == two.result.history.as_dict()["cost"]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10])
+def test_limit_of_iterations(limit):
+    for seed in range(10):
+        fit = random_problems.make("far_start", seed)
+        outcome = zoo.problm(fit, max_iter=limit)
+        assert zoo.violations(fit, outcome) == []
+        assert outcome.result.nit <= limit
+
+
+@pytest.mark.parametrize("acceptance", ["holdout", "full"])
+def test_limit_of_time(acceptance):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 5, 20_000)
+    y = np.exp(-x) + rng.standard_normal(len(x))
+
+    def slow(t, x, y):
+        time.sleep(1e-6 * len(x))  # 20 ms a pass over everything
+        return np.exp(-t[0] * x) * t[1] + t[2] * np.sin(t[3] * x) - y
+
+    began = time.perf_counter()
+    result = problm.least_squares(
+        slow, [0.1, 3.0, 2.0, 9.0], data=(x, y), acceptance=acceptance, max_time=0.5, ftol=0, xtol=0, gtol=0
+    )
+    # 10 % over, and what a machine that runs other tests beside may take away.
+    assert time.perf_counter() - began < 0.55 + 0.5
+    assert result.cost <= 0.5 * np.sum(slow([0.1, 3.0, 2.0, 9.0], x, y) ** 2)
