@@ -99,8 +99,7 @@ class TestOrder:
             assert (np.diff(segment.groups) > 0).all()
             seen.append(index)
             at += size
-        drawn = sum(len(s.chunk) for s in order.segments)
-        if drawn <= len(order.ends):
+        if order.anew == 0:
             all_rows = np.concatenate(seen)
             assert len(np.unique(all_rows)) == len(all_rows)
         assert order.drawn == at

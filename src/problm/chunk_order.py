@@ -82,6 +82,8 @@ class ChunkOrder:
         self._rng = rng
         self._states: list[Any] = []  # of the generator, before each draw
         self._chunks: RandomOrder | None = None
+        self.anew = -1
+        """How often the chunks ran out and were drawn anew."""
 
     @property
     def drawn(self) -> int:
@@ -152,10 +154,11 @@ class ChunkOrder:
     def _draw_chunks(self, rows: int) -> Index:
         """Chunks, ascending, that together hold at least ``rows`` rows."""
         chosen: list[Index] = []
-        held, missing = 0, max(self.least, -(-rows * len(self.ends) // self.n))
+        held, missing = 0, max(min(self.least, rows), -(-rows * len(self.ends) // self.n))
         while held < rows or not chosen:
             if self._chunks is None or self._chunks.drawn == self._chunks.n:
                 self._chunks = RandomOrder(len(self.ends), self._rng)
+                self.anew += 1
             at = self._chunks.drawn
             more = self._chunks.indices(at, min(at + missing, self._chunks.n))
             chosen.append(more)
