@@ -2,13 +2,14 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
 
 1. `starts.search` finds a candidate (or the user gives a start).
 2. ``threshold="auto"``: the search uses 0.3 % of the extent of the matches; then the noise is estimated
-   (`consensus.noise_scale`), twice, with a short walk downhill between.
+   (`consensus.noise_scale`), repeatedly, with a short walk downhill between.
 3. `problm.graduated` refines on *all* matches with the smooth truncated loss, its scale being the threshold:
    two levels after a search, which ends near the minimum; five, as in the paper, from a start of the user's.
-4. The last solve, on the inliers, has a loss twice as wide. At 3 sigma the smooth truncated loss has only 88 %
+4. The best of the minima around is looked for (`_explore`).
+5. The last solve, on the inliers, has a loss twice as wide. At 3 sigma the smooth truncated loss has only 88 %
    of the efficiency of least squares for Gaussian noise; at 6 sigma, with the outliers gone, it has more than
    97 %.
-5. The consensus is compared with chance (`consensus.log_chance`).
+6. The consensus is compared with chance (`consensus.log_chance`).
 
 Nothing here is particular to E, F or H: `two_view.Model` describes them.
 """
@@ -39,11 +40,13 @@ from .two_view import Frame, Model, two_view_problem
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Points = NDArray[Any]
+Believe = Callable[[Array, Array, Flags], Flags]
+"""``(theta, x, inliers) -> inliers``: what else an inlier must satisfy (cheirality)."""
 _SQUARES = Loss.named("linear")
 
 COARSE = 0.003
 """Threshold of the search with ``threshold="auto"``, relative to the extent of the matches."""
-SMALL = 8000
+SMALL = 50_000
 """Matches up to which the refinement reads all of them from its first step: the work of an iteration is then less than
 what the loop spends on it, so fewer iterations beat fewer rows."""
 
@@ -180,14 +183,14 @@ def fit_robust(
     x2: Points,
     settings: Settings,
     initial: Array | None = None,
-    believe: Callable[[Array, Array, Flags], Flags] | None = None,
+    believe: Believe | None = None,
 ) -> Fit | None:
     """Fit a model to matches with outliers; None where not even one candidate came up.
 
     Parameters
     ----------
     initial : point of the model's manifold that replaces the search.
-    believe : ``(theta, x, inliers) -> inliers``: what else an inlier must satisfy (cheirality).
+    believe : what else an inlier must satisfy.
     """
     began = time.perf_counter()
     rng, search = settings.rng, settings.search
@@ -196,7 +199,7 @@ def fit_robust(
     pool = Pool(model, frame, x, rng)
     theta, starts = initial, 0
     if theta is None:
-        found = find(pool, cut, search, rng)
+        found = find(pool, cut, search, rng, any_scale=settings.threshold is None)
         if found is None:
             return None
         theta, starts = found.theta, found.starts
@@ -217,26 +220,58 @@ def fit_robust(
         cut = estimate_threshold(error_norms(result), cut, model.freedom)
         loss = as_loss(settings.loss, cut)
         result = solve_on([x1, x2], result.x, loss, 2)
-    inliers = error_norms(result) < cut
-    if believe is not None:
-        inliers = believe(result.x, x, inliers)
+    inliers = _inliers(error_norms(result), result.x, x, cut, believe)
     if inliers.sum() > model.dim:
-        kept = x[inliers]
+        theta = _explore(pool, result.x, cut, believe, rng)
+        inliers = _inliers(residual_norms(result.problem, theta), theta, x, cut, believe)
         loss = loss.scaled(2.0)
-        result = solve_on([kept], result.x, loss, 1)
+        result = solve_on([x[inliers]], theta, loss, 1)
     errors = residual_norms(two_view_problem(model, [x1, x2], frame, _SQUARES), result.x)
-    inliers = errors < cut
-    if believe is not None:
-        inliers = believe(result.x, x, inliers)
+    inliers = _inliers(errors, result.x, x, cut, believe)
     chance, accepted = _significance(model, frame, result.x, x, inliers, cut, rng)
     return Fit(result.x, cut, loss, result, errors, inliers, chance, accepted, starts, time.perf_counter() - began)
 
 
+def _inliers(errors: Array, theta: Array, x: Array, cut: float, believe: Believe | None) -> Flags:
+    inliers = errors < cut
+    return inliers if believe is None else believe(theta, x, inliers)
+
+
+def _explore(pool: Pool, theta: Array, cut: float, believe: Believe | None, rng: np.random.Generator) -> Array:
+    """The best of the minima around a point, by the truncated errors of its inliers.
+
+    With many outliers, which matches count changes from place to place, and so there are several minima within the
+    error bars. Fits to a few random inliers are some standard errors away: from there, back on all inliers.
+    """
+
+    def judge(point: Array) -> tuple[float, Flags]:
+        errors = pool.errors(point)
+        inliers = _inliers(errors, point, pool.x, cut, believe)
+        return float(((errors[inliers] / cut) ** 2).sum() - inliers.sum()), inliers
+
+    lowest, inliers = judge(theta)
+    for k in range(3 if inliers.mean() > 0.7 else 12):
+        kept = pool.x[inliers]
+        few = max(len(kept) // (8, 16, 32)[k % 3], 4 * pool.model.sample)
+        point = pool.walk_on(theta, kept[rng.permutation(len(kept))[:few]], 2.0 * cut, 4)
+        for _ in range(2):
+            _, near = judge(point)
+            if near.sum() > pool.model.dim:
+                point = pool.walk_on(point, pool.x[near], 2.0 * cut, 4)
+        cost, near = judge(point)
+        if cost < lowest:
+            theta, lowest, inliers = point, cost, near
+    return theta
+
+
 def _settle(pool: Pool, theta: Array, coarse: float) -> tuple[Array, float]:
-    """Estimate the noise around a candidate and walk to it, twice."""
+    """Estimate the noise around a candidate and walk to it, until that no longer narrows the threshold."""
     cut = coarse
-    for _ in range(2):
+    for k in range(6):
+        before = cut
         cut = estimate_threshold(pool.errors(theta), coarse, pool.model.freedom)
+        if k and cut > 0.9 * before:
+            break
         points = theta[None].copy()
         pool.walk(points, 2000, np.array([2.0 * cut, cut]), 5)
         theta = points[0]

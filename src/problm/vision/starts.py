@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +30,18 @@ from numpy.typing import NDArray
 from ..kernels import address_of, describe
 from ..losses import Loss
 from ..options import suggest
-from .consensus import vote_weights
-from .hypotheses import descend, hypothesize, score, to_pixels
-from .two_view import Frame, Model, two_view_problem
+from .consensus import estimate_threshold, inlier_quantile, noise_scale, vote_weights
+from .hypotheses import descend, hypothesize, score
+from .relative_pose import choose_pose
+from .two_view import Frame, Model, pose_of, two_view_problem
 
 Array = NDArray[np.float64]
 
 STARTS = ("minimal", "random")
 _MOST_MATCHES = 20_000  # the search looks at a random subset beyond
-_LOCAL = 600
+_LOCAL = 600  # of which candidates are walked downhill
+_JUDGES = 2000  # on which they are compared
+_SQUARES = Loss.named("linear")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +76,7 @@ class Candidate:
 
     theta: Array
     cost: float
-    """Mean truncated squared error over the matches, relative to the threshold: between 0 and 1."""
+    """By which candidates were compared: `Pool.judge` or `Pool.judge_any_scale`."""
     share: float
     """Of the matches within the threshold."""
     starts: int
@@ -107,41 +111,75 @@ class Pool:
 
     def walk(self, points: Array, m: int, scales: Array, steps: int) -> Array:
         """Move points downhill on the first m matches, in place; returns their costs at the last scale."""
+        return self._walk(points, self.table, min(m, self.n), scales, steps)
+
+    def walk_on(self, theta: Array, x: Array, scale: float, steps: int) -> Array:
+        """The point reached from ``theta`` downhill on other matches."""
+        points = theta[None].copy()
+        self._walk(points, describe([x]), len(x), np.array([scale]), steps)
+        return points[0]
+
+    def _walk(self, points: Array, table: NDArray[np.int64], m: int, scales: Array, steps: int) -> Array:
         costs = np.empty(len(points))
-        descend(
-            self.model.kind, self.fill, self.model.components, self.table, min(m, self.n), self.A1, self.B2,
-            points, scales, steps, costs,
-        )  # fmt: skip
+        model = self.model
+        descend(model.kind, self.fill, model.components, table, m, self.A1, self.B2, points, scales, steps, costs)
         return costs
 
-    def judge(self, points: Array, threshold: float) -> Array:
-        """Mean truncated errors of points over all matches."""
-        pixel = np.empty((len(points), 9), dtype=np.float32)
-        for k, theta in enumerate(points):
-            to_pixels(self.model.matrix(theta).ravel(), self.A1, self.B2, pixel[k])
-        return self.scores(pixel, 0, self.n, threshold).astype(np.float64) / self.n
+    def judge(self, theta: Array, threshold: float) -> tuple[float, float]:
+        """Mean truncated squared error, relative to the threshold, and share of inliers, over 2000 matches at most."""
+        errors, good = self._inliers(theta, threshold)
+        return float(((errors[good] / threshold) ** 2).sum() + (~good).sum()) / len(good), float(good.mean())
 
-    def errors(self, theta: Array) -> Array:
-        """(n,) norms of the residuals at a point."""
-        r = two_view_problem(self.model, [self.x], self.frame, Loss.named("linear")).residuals(theta)
-        return np.sqrt(np.einsum("ij,ij->i", r, r))
+    def judge_any_scale(self, theta: Array, window: float) -> tuple[float, float]:
+        """As `judge`, with the noise estimated: minus the mean log-likelihood gained over "all outliers".
 
-    def share(self, theta: Array, threshold: float) -> float:
-        """Share of the matches within the threshold: one minus the mean of a very steep truncated error."""
-        pixel = np.empty((1, 9), dtype=np.float32)
-        to_pixels(self.model.matrix(theta).ravel(), self.A1, self.B2, pixel[0])
-        # Between t and 100 t the truncated error falls from 1 by at most 1 - 1e-4 inside t.
-        near = float(self.scores(pixel, 0, self.n, threshold)[0])
-        wide = float(self.scores(pixel, 0, self.n, 1.0001 * threshold)[0])
-        # d/dt of sum min(r^2/t^2, 1) = -2/t * sum_{r < t} r^2/t^2: inliers follow from value and slope.
-        inside = (near - wide) / 2e-4
-        return max(0.0, (self.n - near + inside) / self.n)
+        Inliers are Gaussian with the noise of this very model, outliers uniform over the extent of the matches. A
+        model that is right to a tenth of a pixel beats one that is roughly right for more matches.
+        """
+        errors, good = self._inliers(theta, 2.0 * window)
+        freedom = self.model.freedom
+        sigma = noise_scale(errors, window, freedom)
+        good &= errors < inlier_quantile(freedom) * sigma
+        share = min(max(float(good.mean()), 1e-6), 1.0 - 1e-6)
+        r = errors[good]
+        # Ratio of the densities at each inlier, one-dimensional for both numbers of degrees of freedom.
+        ratio = (
+            share / (1.0 - share) * self.extent / (sigma * math.sqrt(2.0 * math.pi)) * np.exp(-0.5 * (r / sigma) ** 2)
+        )
+        return -(float(np.log1p(freedom * ratio).sum()) / len(good) + math.log1p(-share)), share
+
+    def _inliers(self, theta: Array, threshold: float) -> tuple[Array, NDArray[np.bool_]]:
+        """Errors of (at most) 2000 matches, and which are within the threshold.
+
+        Where the model is a pose, a match behind a camera is an outlier: a false pose may please its epipolar lines,
+        yet it puts about half of its points behind.
+        """
+        errors = self.errors(theta, _JUDGES)
+        good = errors < threshold
+        if self.model.sample == 5:
+            good[good] = choose_pose(pose_of(self.model, theta), self.local[:_JUDGES][good])[1]
+        return errors, good
+
+    def errors(self, theta: Array, most: int | None = None) -> Array:
+        """(n,) norms of the residuals at a point, of the first ``most`` matches."""
+        r = two_view_problem(self.model, [self.x[:most]], self.frame, _SQUARES).residuals(theta)
+        return np.abs(r[:, 0]) if r.shape[1] == 1 else np.sqrt(np.einsum("ij,ij->i", r, r))
+
+    @cached_property
+    def extent(self) -> float:
+        """Largest range of a coordinate."""
+        return float(np.ptp(self.x, axis=0).max())
 
 
-def find(pool: Pool, threshold: float, options: SearchOptions, rng: np.random.Generator) -> Candidate | None:
-    """The best model found for the matches of a pool, or None where no sample gave any."""
+def find(
+    pool: Pool, threshold: float, options: SearchOptions, rng: np.random.Generator, any_scale: bool = False
+) -> Candidate | None:
+    """The best model found for the matches of a pool, or None where no sample gave any.
+
+    ``any_scale`` says that the threshold is only a coarse bound of the noise.
+    """
     if options.starts == "random":
-        return _random_search(pool, threshold, options, rng)
+        return _random_search(pool, threshold, options, rng, any_scale)
     return _minimal_search(pool, threshold, options, rng)
 
 
@@ -184,11 +222,12 @@ def _round(pool: Pool, size: int, threshold: float, rng: np.random.Generator) ->
 
 
 def _better(pool: Pool, best: Candidate | None, points: Array, threshold: float, starts: int) -> Candidate:
-    costs = pool.judge(points, threshold)
-    k = int(costs.argmin())
-    if best is not None and best.cost <= costs[k]:
-        return best
-    return Candidate(points[k].copy(), float(costs[k]), pool.share(points[k], threshold), starts)
+    for theta in points:
+        cost, share = pool.judge(theta, threshold)
+        if best is None or cost < best.cost:
+            best = Candidate(theta.copy(), cost, share, starts)
+    assert best is not None
+    return best
 
 
 def _samples_needed(share: float, sample: int, confidence: float) -> float:
@@ -197,12 +236,13 @@ def _samples_needed(share: float, sample: int, confidence: float) -> float:
     return math.log1p(-confidence) / math.log1p(-good) if good < 1.0 else 1.0
 
 
-def _random_search(pool: Pool, threshold: float, options: SearchOptions, rng: np.random.Generator) -> Candidate | None:
+def _random_search(
+    pool: Pool, threshold: float, options: SearchOptions, rng: np.random.Generator, any_scale: bool
+) -> Candidate | None:
     began = time.perf_counter()
-    extent = float(np.ptp(pool.x, axis=0).max())
-    scales = np.geomspace(max(64.0 * threshold, 0.1 * extent), threshold, 4)
-    best, again = None, 0
-    done, most = 0, max(options.max_starts // 5, 1)
+    scales = np.geomspace(max(8.0 * threshold, 0.12 * pool.extent), threshold, 4)
+    best: Candidate | None = None
+    again, done, most = 0, 0, max(options.max_starts // 5, 1)
     while done < most and time.perf_counter() - began < options.max_time:
         size = min(64, most - done)
         done += size
@@ -213,13 +253,21 @@ def _random_search(pool: Pool, threshold: float, options: SearchOptions, rng: np
             points = points[np.argsort(costs)[: max(int(keep * len(points)), 1)]]
         points = np.ascontiguousarray(points[:4])
         pool.walk(points, _LOCAL, np.array([2.0 * threshold, threshold]), 5)
-        found = _better(pool, best, points, threshold, done)
-        costs = pool.judge(points, threshold)
-        # A minimum reached from independent starts: the gap to the best is small against its depth.
-        near = int((costs <= found.cost + 0.05 * (1.0 - found.cost)).sum())
-        again = near if found is not best else again + near
-        best = found
-        if again >= 2 and done >= _random_starts_needed(best.share):
+        for k in range(len(points)):
+            point = points[k : k + 1]
+            if any_scale:
+                cut = estimate_threshold(pool.errors(point[0], _JUDGES), threshold, pool.model.freedom)
+                pool.walk(point, _LOCAL, np.array([2.0 * cut, cut]), 5)
+            cost, share = (pool.judge_any_scale if any_scale else pool.judge)(point[0], threshold)
+            depth = -cost if any_scale else 1.0 - cost
+            # A minimum reached from independent starts: the gap to the best is small against its depth.
+            if best is None or cost < best.cost:
+                near = best is not None and cost > best.cost - 0.05 * depth
+                again = again + 1 if near else 1
+                best = Candidate(point[0].copy(), cost, share, done)
+            elif cost < best.cost + 0.05 * depth:
+                again += 1
+        if best is not None and again >= 2 and done >= _random_starts_needed(best.share):
             break
     return None if best is None else Candidate(best.theta, best.cost, best.share, done)
 
@@ -230,7 +278,7 @@ def _random_starts_needed(share: float) -> float:
     A start succeeds in 5, 1.5 and 0.8 % of tries at 60, 40 and 20 % inliers (simulated scenes); false minima
     hold few matches, so they ask for many starts.
     """
-    return 64.0 * (0.6 / max(share, 1e-3)) ** 2.5
+    return 128.0 * (0.6 / max(share, 1e-3)) ** 2.5
 
 
 def random_points(model: Model, count: int, rng: np.random.Generator) -> Array:

@@ -1,0 +1,397 @@
+"""Two-view geometry against PoseLib and OpenCV: refinement, robust pose, and where robust estimation breaks.
+
+    python -m bench.two_view [--data DIR] [--only refine simulated strecha shares time] [--quick] [-o bench/results]
+
+refine
+    Essential matrix, squared Sampson errors, starts off by 0.2 rad and 0.3 rad: the whole call, to the certificate,
+    against PoseLib's `refine_relative_pose` (loss TRIVIAL); and the time to 1.01 F*, of the solve alone.
+simulated, strecha
+    Putative matches to a pose: simulated pairs of 5000 matches with 20 to 80 % inliers and, with ``--data``, the 32
+    pairs of ``strecha``, three times in other orders. Peers get their best of several thresholds, and on simulated
+    pairs the true one; ours estimates it. AUC of the larger of both angular errors, at 1, 5 and 10 degrees.
+shares
+    Success (both errors below 5 degrees) and time against the share of inliers, down to where it breaks.
+time
+    Success against a time limit, at 40, 20 and 13 % inliers.
+
+Everybody on one thread, by CPU time, which other work on the machine disturbs least; methods take turns on the same
+data. Writes two_view.json and two_view.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import environment, sources
+from .__main__ import write_text
+from .harness import cpu_clock, now, single_thread
+from .summary import markdown_table
+
+Array = NDArray[np.float64]
+Pose = tuple[Array, Array] | None
+Estimator = Callable[[Array, Array, Array, int], Pose]
+TARGETS = {2_000: 1.5, 20_000: 4.0, 200_000: 6.0}
+"""Times faster than PoseLib to the certificate, by number of matches."""
+
+
+def cpu(call: Callable[[], Any]) -> tuple[Any, float]:
+    """Result and CPU seconds; the garbage collector waits."""
+    gc.collect()
+    gc.disable()
+    try:
+        began = time.process_time()
+        value = call()
+        return value, time.process_time() - began
+    finally:
+        gc.enable()
+
+
+def pose_error(pose: Pose, R: Array, t: Array) -> float:
+    """The larger of rotation and direction error, degrees; the sign of t counts. 180 where there is no pose."""
+    if pose is None or not (np.isfinite(pose[0]).all() and np.isfinite(pose[1]).all()):
+        return 180.0
+    turn = 2.0 * np.arcsin(min(np.linalg.norm(pose[0] - R) / np.sqrt(8.0), 1.0))
+    u, v = pose[1] / np.linalg.norm(pose[1]), t / np.linalg.norm(t)
+    shift = 2.0 * np.arctan2(np.linalg.norm(u - v), np.linalg.norm(u + v))
+    return float(np.degrees(max(turn, shift)))
+
+
+def area_under_curve(errors: list[float], limit: float) -> float:
+    """Area under the share of errors below x, for x up to the limit, relative to a perfect score."""
+    return float(np.mean(np.maximum(0.0, 1.0 - np.array(errors) / limit)))
+
+
+# --- the estimators -----------------------------------------------------------------------------------------------
+
+
+def ours(**options: Any) -> Estimator:
+    def estimate(x1: Array, x2: Array, K: Array, seed: int) -> Pose:
+        from problm.vision.essential import essential_matrix
+
+        pose = essential_matrix(x1, x2, K, rng=seed, **options)
+        return (pose.R, pose.t) if pose.status in ("ok", "not converged") else None
+
+    return estimate
+
+
+def camera(K: Array) -> dict[str, Any]:
+    return {
+        "model": "PINHOLE", "width": int(2 * K[0, 2]), "height": int(2 * K[1, 2]),
+        "params": [K[0, 0], K[1, 1], K[0, 2], K[1, 2]],
+    }  # fmt: skip
+
+
+def poselib_ransac(threshold: float, **options: Any) -> Estimator:
+    def estimate(x1: Array, x2: Array, K: Array, seed: int) -> Pose:
+        import poselib
+
+        settings = {"max_epipolar_error": threshold, "seed": seed, **options}
+        pose, _ = poselib.estimate_relative_pose(x1, x2, camera(K), camera(K), settings, {})
+        return np.array(pose.R), np.array(pose.t)
+
+    return estimate
+
+
+def opencv(flag: str, threshold: float) -> Estimator:
+    def estimate(x1: Array, x2: Array, K: Array, seed: int) -> Pose:
+        import cv2
+
+        cv2.setNumThreads(1)
+        cv2.setRNGSeed(seed)
+        E, mask = cv2.findEssentialMat(x1, x2, K, method=getattr(cv2, flag), prob=0.999, threshold=threshold)
+        if E is None or E.shape[0] < 3:
+            return None
+        _, R, t, _ = cv2.recoverPose(E[:3], x1, x2, K, mask=mask)
+        return R, t[:, 0]
+
+    return estimate
+
+
+def installed(name: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(name) is not None
+
+
+def peers(thresholds: tuple[float, ...]) -> dict[str, Estimator]:
+    found: dict[str, Estimator] = {}
+    for cut in thresholds:
+        if installed("poselib"):
+            found[f"PoseLib LO-RANSAC, {cut:g} px"] = poselib_ransac(cut)
+            if cut == thresholds[len(thresholds) // 2]:
+                few = {"min_iterations": 100, "success_prob": 0.999}
+                found[f"PoseLib LO-RANSAC, {cut:g} px, at least 100 iterations"] = poselib_ransac(cut, **few)
+        if installed("cv2"):
+            found[f"OpenCV MAGSAC++, {cut:g} px"] = opencv("USAC_MAGSAC", cut)
+    return found
+
+
+# --- the parts ----------------------------------------------------------------------------------------------------
+
+
+def refine(quick: bool) -> dict[str, Any]:
+    """Refinement from a start, to the certificate and to 1.01 F*."""
+    from problm.manifolds import rotation_exp, walk_sphere
+    from problm.vision.essential import essential_matrix
+    from problm.vision.simulate import two_views
+
+    rows = []
+    for n, target in TARGETS.items():
+        times: dict[str, list[float]] = defaultdict(list)
+        excess: list[float] = []
+        for start in range(3 if quick else 20 if n < 200_000 else 10):
+            views = two_views(n, seed=start)
+            rng = np.random.default_rng(start)
+            w, d = rng.normal(size=3), rng.normal(size=2)
+            R0 = rotation_exp(0.2 * w / np.linalg.norm(w)) @ views.R
+            t0 = walk_sphere(views.t, 0.3 * d / np.linalg.norm(d))
+
+            def call(R0: Array = R0, t0: Array = t0, views: Any = views, **options: Any) -> Any:
+                return essential_matrix(views.x1, views.x2, views.K, initial=(R0, t0), robust=False, **options)
+
+            calls: dict[str, Callable[[], Any]] = {
+                "ours": call,
+                "ours, plain LM": lambda call=call: call(acceptance="full"),
+                "ours, hold-out": lambda call=call: call(acceptance="holdout"),
+            }
+            if installed("poselib"):
+                calls["PoseLib"] = lambda R0=R0, t0=t0, views=views: poselib_refine(views, R0, t0)
+            best: dict[str, float] = {}
+            for repeat in range(5 if n < 200_000 else 3):
+                for name, f in list(calls.items())[:: -1 if repeat % 2 else 1]:
+                    value, seconds = cpu(f)
+                    best[name] = min(best.get(name, np.inf), seconds)
+                    if name == "ours":
+                        cost = value.result.cost
+                        assert value.result.success
+                        assert value.result.certified
+                    elif name == "PoseLib" and repeat == 0:
+                        theirs = 0.5 * value[1]["cost"] * views.K[0, 0] ** 2
+                        excess.append(theirs / cost - 1.0)
+            for name, seconds in best.items():
+                times[name].append(seconds)
+            times["ours, solve to 1.01 F*"].append(time_to(call, cost))
+            if installed("poselib"):
+                times["PoseLib to 1.01 F*"].append(poselib_time_to(views, R0, t0, cost))
+        medians = {name: float(np.median(values)) for name, values in times.items()}
+        row: dict[str, Any] = {"n": n, "starts": len(times["ours"]), "seconds": medians}
+        if "PoseLib" in medians:
+            row |= {
+                "ratio": medians["PoseLib"] / medians["ours"], "target": target,
+                "ratio to 1.01 F*": medians["PoseLib to 1.01 F*"] / medians["ours, solve to 1.01 F*"],
+                "largest relative difference of the cost": float(np.abs(excess).max()),
+            }  # fmt: skip
+        rows.append(row)
+        progress(f"refine N = {n}: {json.dumps(row)}")
+    return {"rows": rows}
+
+
+def poselib_refine(views: Any, R0: Array, t0: Array, iterations: int = 100) -> Any:
+    import poselib
+
+    pose = poselib.CameraPose()
+    pose.R, pose.t = R0, t0
+    settings = {"loss_type": "TRIVIAL", "max_iterations": iterations}
+    return poselib.refine_relative_pose(views.x1, views.x2, pose, camera(views.K), camera(views.K), settings)
+
+
+def time_to(call: Callable[..., Any], lowest: float) -> float:
+    """CPU seconds of the solve until the cost over all residuals stays within 1 % of the lowest, least of three."""
+    found = []
+    for _ in range(3):
+        with cpu_clock():
+            pose = call(keep_path=True, acceptance="holdout")
+        history, problem = pose.result.history, pose.result.problem
+        good = [problem.cost(theta) <= 1.01 * lowest for theta in history.path]
+        first = len(good) - next((k for k, ok in enumerate(reversed(good)) if not ok), len(good))
+        found.append(history.seconds[min(first, len(good) - 1)])
+    return min(found)
+
+
+def poselib_time_to(views: Any, R0: Array, t0: Array, lowest: float) -> float:
+    """CPU seconds of the shortest run of PoseLib that ends within 1 % of the lowest cost."""
+    for iterations in range(1, 50):
+        (_, info), seconds = cpu(lambda k=iterations: poselib_refine(views, R0, t0, k))
+        if 0.5 * info["cost"] * views.K[0, 0] ** 2 <= 1.01 * lowest:
+            return min(seconds, *(cpu(lambda k=iterations: poselib_refine(views, R0, t0, k))[1] for _ in range(2)))
+    return float("nan")
+
+
+def simulated_pairs(shares: tuple[float, ...], count: int, first: int) -> Iterator[tuple[str, Any]]:
+    from problm.vision.simulate import two_views
+
+    for share in shares:
+        for k in range(count):
+            yield f"{share:.0%}", two_views(5000, inliers=share, seed=first + k)
+
+
+def measure(
+    methods: dict[str, Estimator], pairs: Iterator[tuple[str, Any]], seeds: int = 1
+) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """(error, seconds) of every run, by method and group."""
+    runs: dict[str, dict[str, list[tuple[float, float]]]] = {name: defaultdict(list) for name in methods}
+    warm = True
+    for group, m in pairs:
+        x1, x2 = np.ascontiguousarray(m.x1), np.ascontiguousarray(m.x2)
+        for seed in range(seeds):
+            for name, method in methods.items():
+                if warm:
+                    method(x1, x2, m.K, seed)  # compiling and first touch are nobody's time
+                pose, seconds = cpu(lambda f=method, a=x1, b=x2, K=m.K, s=seed: f(a, b, K, s))
+                runs[name][group].append((pose_error(pose, m.R, m.t), seconds))
+            warm = False
+        progress(f"{group}: " + ", ".join(f"{n} {runs[n][group][-1][0]:.2f}" for n in methods))
+    return runs
+
+
+def accuracy(runs: dict[str, dict[str, list[tuple[float, float]]]]) -> list[dict[str, Any]]:
+    rows = []
+    for name, groups in runs.items():
+        both = [pair for values in groups.values() for pair in values]
+        errors, seconds = [e for e, _ in both], [s for _, s in both]
+        rows.append({
+            "method": name, "runs": len(both), "median error": float(np.median(errors)),
+            **{f"AUC {k}": area_under_curve(errors, k) for k in (1, 5, 10)},
+            "median ms": 1e3 * float(np.median(seconds)), "mean ms": 1e3 * float(np.mean(seconds)),
+        })  # fmt: skip
+    return rows
+
+
+MINE = {"ours": ours(), "ours, no RANSAC": ours(starts="random")}
+
+
+def simulated(quick: bool) -> dict[str, Any]:
+    """Robust pose on simulated pairs: accuracy and time."""
+    pairs = simulated_pairs((0.2, 0.4, 0.6, 0.8), 2 if quick else 10, 1000)
+    return {"rows": accuracy(measure(MINE | peers((1.5,)), pairs))}
+
+
+def strecha(quick: bool, data: str | None) -> dict[str, Any]:
+    """Robust pose on real pairs with ground truth: accuracy and time."""
+    if data is None:
+        raise SystemExit("strecha needs --data")
+    names = sources.strecha_pairs(data)[:: 8 if quick else 1]
+    pairs = ((name, sources.strecha(data, name, order)) for order in range(1 if quick else 3) for name in names)
+    return {"rows": accuracy(measure(MINE | peers((0.5, 1.0, 2.0)), pairs))}
+
+
+def shares(quick: bool) -> dict[str, Any]:
+    """Success and time against the share of inliers."""
+    methods = MINE | only_default(peers((1.5,)))
+    values = (0.8, 0.6, 0.4, 0.3, 0.2, 0.15, 0.13, 0.1, 0.07)
+    runs = measure(methods, simulated_pairs(values, 2 if quick else 20, 2000))
+    return {"rows": success_rows(runs)}
+
+
+def only_default(found: dict[str, Estimator]) -> dict[str, Estimator]:
+    return {name: f for name, f in found.items() if "iterations" not in name}
+
+
+def success_rows(runs: dict[str, dict[str, list[tuple[float, float]]]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "method": name, "share": group, "runs": len(values),
+            "success": float(np.mean([e < 5.0 for e, _ in values])),
+            "median ms": 1e3 * float(np.median([s for _, s in values])),
+        }
+        for name, groups in runs.items() for group, values in groups.items()
+    ]  # fmt: skip
+
+
+def limits(quick: bool) -> dict[str, Any]:
+    """Success against a time limit; limits are CPU time, too."""
+    rows = []
+    for budget in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0):
+        methods = {
+            "ours": ours(max_time=budget, max_starts=10**7),
+            "ours, no RANSAC": ours(starts="random", max_time=budget, max_starts=10**7),
+        }
+        with cpu_clock():
+            runs = measure(methods, simulated_pairs((0.4, 0.2, 0.13), 2 if quick else 20, 3000))
+        rows += [{"limit ms": 1e3 * budget, **row} for row in success_rows(runs)]
+    return {"rows": rows}
+
+
+# --- the report ---------------------------------------------------------------------------------------------------
+
+
+def progress(text: str) -> None:
+    print(text[:150], file=sys.stderr, flush=True)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    return markdown_table(columns, [[row.get(c, "") for c in columns] for row in rows])
+
+
+def pivot(rows: list[dict[str, Any]], down: str, across: tuple[str, ...], value: str) -> str:
+    """Methods side by side."""
+    keys = list(dict.fromkeys(row[down] for row in rows))
+    heads = list(dict.fromkeys(tuple(row[a] for a in across) for row in rows))
+    cells = {(row[down], tuple(row[a] for a in across)): row[value] for row in rows}
+    lines = [[str(k), *(cells.get((k, h), "") for h in heads)] for k in keys]
+    return markdown_table([down, *(" ".join(str(v) for v in h) for h in heads)], lines)
+
+
+def report(found: dict[str, Any]) -> str:
+    parts = ["# Two-view geometry", f"Measured {found['when']}; CPU time, one thread. {found['machine']}"]
+    if "refine" in found:
+        flat = []
+        for row in found["refine"]["rows"]:
+            times = {f"{k}, ms": 1e3 * v for k, v in row["seconds"].items()}
+            flat.append(
+                {"n": row["n"], **times, **{k: v for k, v in row.items() if k not in ("n", "seconds", "starts")}}
+            )
+        parts += ["## Refinement to the certificate", table(flat)]
+    for name in ("simulated", "strecha"):
+        if name in found:
+            parts += [f"## Robust pose, {name}", table(found[name]["rows"])]
+    if "shares" in found:
+        rows = found["shares"]["rows"]
+        parts += ["## Success against the share of inliers", pivot(rows, "share", ("method",), "success")]
+        parts += ["Median milliseconds:", pivot(rows, "share", ("method",), "median ms")]
+    if "time" in found:
+        rows = found["time"]["rows"]
+        parts += ["## Success against a time limit", pivot(rows, "limit ms", ("method", "share"), "success")]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> int:
+    single_thread()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="folder of the real data sets")
+    parser.add_argument("--only", nargs="+", choices=("refine", "simulated", "strecha", "shares", "time"))
+    parser.add_argument("--quick", action="store_true", help="few runs: a check that it works")
+    parser.add_argument("-o", "--output", type=Path, default=Path("bench/results"))
+    options = parser.parse_args()
+    path = options.output / "two_view.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() and not options.quick else {}
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "refine": lambda: refine(options.quick),
+        "simulated": lambda: simulated(options.quick),
+        "strecha": lambda: strecha(options.quick, options.data),
+        "shares": lambda: shares(options.quick),
+        "time": lambda: limits(options.quick),
+    }
+    for name in options.only or [name for name in parts if options.data or name != "strecha"]:
+        found[name] = parts[name]()
+        found |= {"when": now(), "machine": environment.machine(), "versions": environment.versions()}
+        write_text(path, json.dumps(found, indent=1) + "\n")
+        write_text(options.output / "two_view.md", report(found))
+    print(report(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
