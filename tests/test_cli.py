@@ -528,6 +528,38 @@ def test_bundle(inside, tmp_path):
     assert done.returncode == 2
 
 
+def test_shuffle(inside, tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(1000.0))
+    done = inside("shuffle", tmp_path / "x.npy", tmp_path / "out.npy", "--seed", "3", "--max-memory", "10MB")
+    assert (done.returncode, done.stderr) == (0, "")
+    shuffled = np.load(tmp_path / "out.npy")
+    assert not np.array_equal(shuffled, np.arange(1000.0))
+    assert np.array_equal(np.sort(shuffled), np.arange(1000.0))
+    again = inside("shuffle", tmp_path / "x.npy", tmp_path / "out.npy")
+    assert again.returncode == 2
+    assert "exists" in again.stderr
+    assert (
+        json.loads(inside("shuffle", tmp_path / "x.npy", tmp_path / "out.npy", "--overwrite", "--json").stdout)["rows"]
+        == 1000
+    )
+
+
+@pytest.mark.slow
+def test_fit_on_a_cluster(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("dask.distributed")
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 4, 50_000)
+    y = 2.5 * np.exp(-1.3 * x) + 0.5 + 0.1 * rng.standard_normal(x.size)
+    pq.write_table(pa.table({"x": x, "y": y}), tmp_path / "t.parquet", row_group_size=5000)
+    done = run("fit", tmp_path / "t.parquet", *MODEL, "--cluster", "local", "--no-output", "--json")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(json.loads(done.stdout)["x"], [2.5, 1.3, 0.5], atol=0.02)
+    wrong = run("fit", tmp_path / "t.parquet", *MODEL, "--cluster", "tcp://127.0.0.1:1", "--no-output")
+    assert wrong.returncode == 2
+    assert "Traceback" not in wrong.stderr
+
+
 def test_doctor(inside):
     done = inside("doctor", "--json")
     assert done.returncode == 0

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import align, bench, bundle, demo, doctor, fit, two_view
+from . import align, bench, bundle, demo, doctor, fit, shuffle, two_view
 from .exits import guarded
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "homography": two_view.homography,
     "fundamental": two_view.fundamental,
     "bundle": bundle.command,
+    "shuffle": shuffle.command,
     "doctor": doctor.command,
 }
 for _name, _command in _COMMANDS.items():

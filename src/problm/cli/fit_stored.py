@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,17 +25,13 @@ class Stored:
         self, file: str, names: list[str], weighted: bool, max_memory: str | None, cluster: str | None
     ) -> None:
         self.source = open_source(file, names)
-        self.file, self.names, self.weighted = file, names, weighted
-        self.max_memory, self.cluster = max_memory, cluster
+        self.weighted, self.max_memory, self.cluster = weighted, max_memory, cluster
 
     def fit(self, model: Model, theta: Any, options: dict[str, Any]) -> Result:
-        with ExitStack() as stack:
-            client, data = None, self.source
-            if self.cluster is not None:
-                client, data = stack.enter_context(connect(self.cluster)), frame(self.file, self.names)
-            result = least_squares(
-                CurveRows(model, self.weighted), theta, data=data, client=client, max_memory=self.max_memory, **options
-            )
+        result = least_squares(
+            CurveRows(model, self.weighted), theta,
+            data=self.source, client=self.cluster, max_memory=self.max_memory, **options,
+        )  # fmt: skip
         result.names = model.parameters
         return result
 
@@ -57,19 +52,3 @@ class Stored:
         begins = np.unique(np.linspace(0, max(n - size, 0), _PIECES).astype(int))
         parts = [self.source.read(int(b), min(int(b) + size, n)) for b in begins]
         return InMemory([np.concatenate(c) for c in zip(*parts, strict=True)], self.weighted)
-
-
-def connect(address: str) -> Any:
-    """A Dask client: of a scheduler at an address, or of workers on this machine."""
-    try:
-        from dask.distributed import Client
-    except ImportError as error:
-        raise ImportError("--cluster needs Dask: pip install 'problm[big]'") from error
-    return Client(processes=True) if address == "local" else Client(address, timeout="10s")
-
-
-def frame(file: str, names: list[str]) -> Any:
-    """The columns as a Dask data frame, whose partitions the workers read themselves."""
-    import dask.dataframe as dd
-
-    return dd.read_parquet(file, columns=names)[names]

@@ -1,0 +1,36 @@
+"""``problm shuffle``: a copy of a data set in random order, whatever its size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import Debug, Json, Quiet, Seed, Voice
+
+
+def command(
+    data: Annotated[str, typer.Argument(help="Parquet file, folder or glob; .npy, .npz or .zarr.")],
+    out: Annotated[Path, typer.Argument(help="Folder or file to make.")],
+    columns: Annotated[str | None, typer.Option("--columns", help="x,y: which to copy; all if not given.")] = None,
+    max_memory: Annotated[
+        str | None, typer.Option("--max-memory", help="2GB, for example; half of what is free.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write a copy with the rows in random order, in two passes and within a limit of memory.
+
+    Fits of such a copy read less: every chunk of it is a fair sample.
+    """
+    from ..shuffle import shuffle
+
+    voice = Voice(json, quiet)
+    names = None if columns is None else [c.strip() for c in columns.split(",") if c.strip()]
+    rows = shuffle(data, out, columns=names, rng=seed, max_memory=max_memory, overwrite=overwrite)
+    voice.say(f"wrote {out}: {rows:,} rows")
+    voice.finish({"rows": rows, "out": str(out)})
