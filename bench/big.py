@@ -2,7 +2,6 @@
 
     python bench/big.py write DIR --rows 1e9      # x.npy and y.npy, 16 bytes a row; fewer rows if the disk is short
     python bench/big.py run DIR --max-memory 800MB
-    python bench/big.py clusters --runs 200       # false acceptance on sorted and clustered files
 
 ``run`` reports: seconds and bytes read until the cost over all rows is within 1.001 of its minimum, seconds and passes
 until the certificate, peak memory of the process, and the rate at which ``dd`` reads the same file, all in one run and

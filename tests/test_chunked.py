@@ -311,11 +311,11 @@ def run_on_batches(problem, policy, rng):
 
     batch = Batch(problem, np.array([1.0, 1.0, 0.0]) + 0.3 * rng.standard_normal(3), 500)
     for _ in range(8):
-        system = System(batch.linearize(True), batch.theta, Space(3), True)
+        system = System(batch.linearize(True), batch.theta, Space(3), lambda diagonal: None)
         step, predicted, _ = system.step(1e-4)
         if not predicted > 1e-14 or not batch.trial(batch.theta + step) < 0:
             return
-        policy.judge(Step(batch, step, rng))
+        policy.judge(Step(batch, step, lambda: rng))
         batch.accept()
 
 
