@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-_ENOUGH = 2000  # errors that give the noise to 2 %
+_ENOUGH = 1000  # errors that give the noise to 2 %
 
 
 def noise_scale(errors: Array, window: float, freedom: int) -> float:
@@ -49,7 +49,7 @@ def noise_scale(errors: Array, window: float, freedom: int) -> float:
             break
         new = math.sqrt(max(float(weight @ r2) / (freedom * total), (1e-12 * window) ** 2))
         mix = min(max(total / len(r), 0.01), 0.999)
-        done = abs(new - sigma) < 1e-3 * sigma
+        done = abs(new - sigma) < 3e-3 * sigma
         sigma = new
         if done:
             break

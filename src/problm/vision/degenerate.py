@@ -18,6 +18,7 @@ from ..losses import Loss, as_loss
 from ..manifolds import ROTATION, compiled, multiply
 from ..solver import solve
 from .consensus import inlier_quantile, log_chance
+from .relative_pose import turned_rotation
 from .starts import Pool, SearchOptions, find
 from .two_view import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
 from .two_view_kernels import encode_rotation, homography_sampson_fill
@@ -53,12 +54,7 @@ def _near_a_rotation(pose, A1, B2, x, limit):  # type: ignore[no-untyped-def]
     """Share of matches that one of the two rotations of a pose's E takes to within ``limit`` pixels of x2."""
     best = 0
     for turned in range(2):
-        R = pose[:9].copy().reshape(3, 3)
-        if turned:
-            for j in range(3):
-                dot = 2.0 * (pose[9] * pose[j] + pose[10] * pose[3 + j] + pose[11] * pose[6 + j])
-                for i in range(3):
-                    R[i, j] = dot * pose[9 + i] - pose[3 * i + j]
+        R = turned_rotation(pose) if turned else pose[:9].copy().reshape(3, 3)
         H = multiply(B2, multiply(R, A1))
         count = 0
         for i in range(x.shape[0]):

@@ -204,12 +204,9 @@ def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
     began = time.perf_counter()
     model, frame = task.model, task.frame
 
-    def believe(theta: Array, x: Array, inliers: Flags) -> Flags:
+    def believe(theta: Array, rays: Array, inliers: Flags) -> Flags:
         """An inlier lies before both cameras of the pose that most inliers vote for."""
-        _, front = choose_pose(pose_of(model, theta), frame.transform(x[inliers]))
-        kept = inliers.copy()
-        kept[inliers] = front
-        return kept
+        return choose_pose(pose_of(model, theta), rays, inliers)[1]
 
     fit = fit_robust(model, frame, task.a, task.b, task.settings, theta, believe)
     if fit is None or not fit.chance < 0.0:

@@ -41,20 +41,23 @@ def decompose_essential(E: ArrayLike) -> tuple[Array, Array, Array]:
 
 
 @compiled
+def _depths(R, t, a, b, c, d):  # type: ignore[no-untyped-def]
+    """Numbers with the signs of the depths of a match in camera 1 and 2."""
+    x = R[0, 0] * a + R[0, 1] * b + R[0, 2]
+    y = R[1, 0] * a + R[1, 1] * b + R[1, 2]
+    z = R[2, 0] * a + R[2, 1] * b + R[2, 2]
+    nx, ny, nz = y - z * d, z * c - x, x * d - y * c  # R u1 x u2
+    first = (d * t[2] - t[1]) * nx + (t[0] - c * t[2]) * ny + (c * t[1] - d * t[0]) * nz
+    second = (y * t[2] - z * t[1]) * nx + (z * t[0] - x * t[2]) * ny + (x * t[1] - y * t[0]) * nz
+    return first, second
+
+
+@compiled
 def _before_both(R, t, rays, out):  # type: ignore[no-untyped-def]
-    """Whether each match (x1, y1, x2, y2) lies before both cameras of the pose; returns how many."""
-    count = 0
+    """Whether each match (x1, y1, x2, y2) lies before both cameras of the pose."""
     for i in range(rays.shape[0]):
-        a, b, c, d = rays[i, 0], rays[i, 1], rays[i, 2], rays[i, 3]
-        x = R[0, 0] * a + R[0, 1] * b + R[0, 2]
-        y = R[1, 0] * a + R[1, 1] * b + R[1, 2]
-        z = R[2, 0] * a + R[2, 1] * b + R[2, 2]
-        nx, ny, nz = y - z * d, z * c - x, x * d - y * c  # R u1 x u2
-        first = (d * t[2] - t[1]) * nx + (t[0] - c * t[2]) * ny + (c * t[1] - d * t[0]) * nz
-        second = (y * t[2] - z * t[1]) * nx + (z * t[0] - x * t[2]) * ny + (x * t[1] - y * t[0]) * nz
+        first, second = _depths(R, t, rays[i, 0], rays[i, 1], rays[i, 2], rays[i, 3])
         out[i] = first > 0.0 and second > 0.0
-        count += out[i]
-    return count
 
 
 def in_front(R: ArrayLike, t: ArrayLike, rays: Array) -> NDArray[np.bool_]:
@@ -65,35 +68,64 @@ def in_front(R: ArrayLike, t: ArrayLike, rays: Array) -> NDArray[np.bool_]:
 
 
 @compiled
-def _vote(pose, rays, out):  # type: ignore[no-untyped-def]
-    """Of the four poses with the same E as (R, t), (12,), the one with most points before both cameras."""
-    best, most = pose.copy(), -1
-    flags = np.empty(rays.shape[0], dtype=np.bool_)
+def turned_rotation(pose):  # type: ignore[no-untyped-def]
+    """The other rotation of a pose's E, (3, 3): turned by pi about t, (2 t t' - 1) R."""
+    R = np.empty((3, 3))
+    for j in range(3):
+        dot = 2.0 * (pose[9] * pose[j] + pose[10] * pose[3 + j] + pose[11] * pose[6 + j])
+        for i in range(3):
+            R[i, j] = dot * pose[9 + i] - pose[3 * i + j]
+    return R
+
+
+@compiled
+def _vote(pose, rays, flags):  # type: ignore[no-untyped-def]
+    """Of the four poses with the same E as (R, t), (12,), the one with most points before both cameras.
+
+    Only matches whose flag is set vote, and keep it if they are in front. With -t both depths change their signs.
+    """
+    n = rays.shape[0]
+    sides = np.zeros((2, n), dtype=np.int8)
+    votes = np.zeros(4, dtype=np.int64)
+    t = pose[9:]
     for turned in range(2):
-        R = pose[:9].copy().reshape(3, 3)
-        if turned:  # by pi about t: (2 t t' - 1) R
-            for j in range(3):
-                dot = 2.0 * (pose[9] * pose[j] + pose[10] * pose[3 + j] + pose[11] * pose[6 + j])
-                for i in range(3):
-                    R[i, j] = dot * pose[9 + i] - pose[3 * i + j]
-        for sign in (1.0, -1.0):
-            t = sign * pose[9:]
-            votes = _before_both(R, t, rays, flags)
-            if votes > most:
-                most = votes
-                best[:9], best[9:] = R.reshape(9), t
-                out[:] = flags
+        R = turned_rotation(pose) if turned else pose[:9].copy().reshape(3, 3)
+        for i in range(n):
+            if flags[i]:
+                first, second = _depths(R, t, rays[i, 0], rays[i, 1], rays[i, 2], rays[i, 3])
+                if first > 0.0 and second > 0.0:
+                    sides[turned, i] = 1
+                    votes[2 * turned] += 1
+                elif first < 0.0 and second < 0.0:
+                    sides[turned, i] = -1
+                    votes[2 * turned + 1] += 1
+    k = int(np.argmax(votes))
+    side = 1 if k % 2 == 0 else -1
+    for i in range(n):
+        flags[i] = sides[k // 2, i] == side
+    best = pose.copy()
+    if k >= 2:
+        best[:9] = turned_rotation(pose).reshape(9)
+    if side < 0:
+        best[9:] = -t
     return best
 
 
-def choose_pose(pose: Array, rays: Array) -> tuple[Array, NDArray[np.bool_]]:
+def choose_pose(pose: Array, rays: Array, voters: NDArray[np.bool_] | None = None) -> tuple[Array, NDArray[np.bool_]]:
     """Of the four poses that share their E with (R, t), (12,), the one that puts most points before both cameras.
 
-    Returns the pose, (12,), the same numbers if it is the one given, and whether each match is before its cameras.
+    Parameters
+    ----------
+    rays : (n, 4) matches in calibrated coordinates.
+    voters : (n,) matches that count; all if not given.
+
+    Returns
+    -------
+    The pose, (12,), the same numbers if it is the one given, and which of the voters are before its cameras.
     """
-    out = np.zeros(len(rays), dtype=np.bool_)
-    best: Array = _vote(pose, rays, out)
-    return best, out
+    flags = np.ones(len(rays), dtype=np.bool_) if voters is None else voters.copy()
+    best: Array = _vote(pose, rays, flags)
+    return best, flags
 
 
 def resolve_cheirality(E: ArrayLike, rays: Array) -> tuple[Array, Array, float]:

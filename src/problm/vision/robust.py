@@ -41,7 +41,7 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Points = NDArray[Any]
 Believe = Callable[[Array, Array, Flags], Flags]
-"""``(theta, x, inliers) -> inliers``: what else an inlier must satisfy (cheirality)."""
+"""``(theta, matches in the model's coordinates, inliers) -> inliers``: what else an inlier must satisfy."""
 _SQUARES = Loss.named("linear")
 
 COARSE = 0.003
@@ -220,21 +220,22 @@ def fit_robust(
         cut = estimate_threshold(error_norms(result), cut, model.freedom)
         loss = as_loss(settings.loss, cut)
         result = solve_on([x1, x2], result.x, loss, 2)
-    inliers = _inliers(error_norms(result), result.x, x, cut, believe)
+    local = frame.transform(x)
+    inliers = _inliers(error_norms(result), result.x, local, cut, believe)
     if inliers.sum() > model.dim:
         theta = _explore(pool, result.x, cut, believe, rng)
-        inliers = _inliers(residual_norms(result.problem, theta), theta, x, cut, believe)
+        inliers = _inliers(residual_norms(result.problem, theta), theta, local, cut, believe)
         loss = loss.scaled(2.0)
         result = solve_on([x[inliers]], theta, loss, 1)
     errors = residual_norms(two_view_problem(model, [x1, x2], frame, _SQUARES), result.x)
-    inliers = _inliers(errors, result.x, x, cut, believe)
+    inliers = _inliers(errors, result.x, local, cut, believe)
     chance, accepted = _significance(model, frame, result.x, x, inliers, cut, rng)
     return Fit(result.x, cut, loss, result, errors, inliers, chance, accepted, starts, time.perf_counter() - began)
 
 
-def _inliers(errors: Array, theta: Array, x: Array, cut: float, believe: Believe | None) -> Flags:
+def _inliers(errors: Array, theta: Array, local: Array, cut: float, believe: Believe | None) -> Flags:
     inliers = errors < cut
-    return inliers if believe is None else believe(theta, x, inliers)
+    return inliers if believe is None else believe(theta, local, inliers)
 
 
 def _explore(pool: Pool, theta: Array, cut: float, believe: Believe | None, rng: np.random.Generator) -> Array:
@@ -246,11 +247,12 @@ def _explore(pool: Pool, theta: Array, cut: float, believe: Believe | None, rng:
 
     def judge(point: Array) -> tuple[float, Flags]:
         errors = pool.errors(point)
-        inliers = _inliers(errors, point, pool.x, cut, believe)
+        inliers = _inliers(errors, point, pool.local, cut, believe)
         return float(((errors[inliers] / cut) ** 2).sum() - inliers.sum()), inliers
 
     lowest, inliers = judge(theta)
-    for k in range(3 if inliers.mean() > 0.7 else 12):
+    share = float(inliers.mean())
+    for k in range(3 if share > 0.7 else 6 if share > 0.4 else 12):
         kept = pool.x[inliers]
         few = max(len(kept) // (8, 16, 32)[k % 3], 4 * pool.model.sample)
         point = pool.walk_on(theta, kept[rng.permutation(len(kept))[:few]], 2.0 * cut, 4)

@@ -157,7 +157,7 @@ class Pool:
         errors = self.errors(theta, _JUDGES)
         good = errors < threshold
         if self.model.sample == 5:
-            good[good] = choose_pose(pose_of(self.model, theta), self.local[:_JUDGES][good])[1]
+            good = choose_pose(pose_of(self.model, theta), self.local[:_JUDGES], good)[1]
         return errors, good
 
     def errors(self, theta: Array, most: int | None = None) -> Array:
