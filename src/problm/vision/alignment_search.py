@@ -1,6 +1,6 @@
 r"""The search for the warp, from coarse to fine; every level is one solve of the one solver.
 
-**Depth.** Halving stops at about 16 pixels, and earlier if the images already correlate well at the start: coarse
+**Depth.** Halving stops at about 24 pixels, and earlier if the images already correlate well at the start: coarse
 levels find large motions, and a good start needs none.
 
 **The coarsest level** decides whether the search ends in the right minimum, and its solves cost a millisecond each. So
@@ -34,10 +34,11 @@ from .alignment_result import Alignment, Level
 from .alignment_start import feature_homography, phase_translation
 from .images import Image, halve
 from .secant import SecantProblem
+from .warps import plausible
 
 Array = NDArray[np.float64]
 
-COARSEST_SIDE = 16
+COARSEST_SIDE = 24
 _FIRST_BATCH = 1000
 _GOOD = 0.9
 """Correlation from which on a coarse fit is not questioned."""
@@ -169,20 +170,17 @@ class Search:
 
     def explore(self, start: Guess, level: int, fit: bool, auto: bool, text: str) -> tuple[Guess, str]:
         """The best fit of the coarsest level from the start and, where that is poor, from others."""
-        first = self.sample(start, level)
-        loss = self.level_loss(first)
-        k = self.level_outside(first, loss)
         best: tuple[Guess, Level | None] = (start, None)
-        least = first.cost(loss, k)
+        highest = self.score(start, level)
 
         def consider(guess: Guess, models: tuple[str, ...]) -> bool:
-            nonlocal best, least
+            nonlocal best, highest
             for model in models:
                 found = self.solve(guess, level, model, fit and model == self.model, first=True)
                 guess = found[0]
-            cost = self.sample(guess, level).cost(loss, k)
-            if cost < least:
-                best, least = found, cost
+            score = self.score(guess, level)
+            if score > highest:
+                best, highest = found, score
                 return True
             return False
 
@@ -210,6 +208,13 @@ class Search:
                     text = found
         return self.take(best), text
 
+    def score(self, guess: Guess, level: int) -> float:
+        """Correlation times the root of the overlap: the cost would prefer a poor fit of much to a good fit of half."""
+        if not plausible(guess.matrix, self.images(level)[0].shape):
+            return -1.0
+        sample = self.sample(guess, level)
+        return sample.correlation() * float(np.sqrt(sample.overlap))
+
     def take(self, found: tuple[Guess, Level | None]) -> Guess:
         """Keep the record of a solve that is built upon."""
         if found[1] is not None:
@@ -219,7 +224,9 @@ class Search:
     # -- a level --------------------------------------------------------------------------------------------------
 
     def better(self, guess: Guess, before: Guess, level: int) -> Guess:
-        """Which of two fits the images of this level better."""
+        """Which of two fits the images of this level better: the first, unless it went astray."""
+        if not plausible(guess.matrix, self.images(level)[0].shape):
+            return before
         sample = self.sample(guess, level)
         loss = self.level_loss(sample)
         k = self.level_outside(sample, loss)

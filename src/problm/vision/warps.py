@@ -191,10 +191,23 @@ def as_matrix(initial: ArrayLike, name: str = "initial") -> Array:
         )
     if not np.isfinite(matrix).all():
         raise ValueError(f"{name} must hold finite numbers only")
-    largest = float(np.abs(matrix).max())
-    if largest == 0.0 or abs(np.linalg.det(matrix / largest)) < 1e-14:
+    # Rows of unit length: a shift of 10^5 pixels is large, not singular.
+    lengths = np.linalg.norm(matrix, axis=1)
+    if not lengths.all() or abs(np.linalg.det(matrix / lengths[:, None])) < 1e-12:
         raise ValueError(f"{name} is singular: it does not map the plane one to one; pass an invertible 3x3 matrix")
     return matrix
+
+
+def plausible(matrix: Array, shape: tuple[int, ...]) -> bool:
+    """Whether a warp could show the same scene: nothing is turned over or behind the camera, and areas change by a
+    factor of at most 25, at the corners and the centre of an image of this shape (rows, columns, ...)."""
+    h, w = shape[:2]
+    at = np.vstack([corners(shape), [[(w - 1) / 2.0, (h - 1) / 2.0]]])
+    z = at @ matrix[2, :2] + matrix[2, 2]
+    # The determinant of the warp's 2x2 Jacobian is det H / z^3.
+    with np.errstate(all="ignore"):
+        areas = np.linalg.det(matrix) / z**3
+    return bool(np.all((z * z[-1] > 0.0) & (areas > 0.04) & (areas < 25.0)))
 
 
 def nearest(matrix: Array, model: str) -> Array:
