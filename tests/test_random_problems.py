@@ -79,3 +79,16 @@ def test_limit_of_time(acceptance):
     # 10 % over, and what a machine that runs other tests beside may take away.
     assert time.perf_counter() - began < 0.55 + 0.5
     assert result.cost <= 0.5 * np.sum(slow([0.1, 3.0, 2.0, 9.0], x, y) ** 2)
+
+
+@pytest.mark.parametrize("condition", [1e3, 1e6, 1e9, 1e11])
+def test_linear_problems_take_few_steps_whatever_their_condition(condition):
+    rng = np.random.default_rng(0)
+    u, _ = np.linalg.qr(rng.standard_normal((9, 3)))
+    v, _ = np.linalg.qr(rng.standard_normal((3, 3)))
+    a, y = (u * np.logspace(0, -np.log10(condition), 3)) @ v.T, rng.standard_normal(9)
+    result = problm.least_squares(lambda t, a, y: a @ t - y, np.ones(3), data=(a, y), jac=lambda t, a, y: a)
+    best = np.linalg.lstsq(a, y, rcond=None)[0]
+    assert result.success
+    assert result.cost <= 0.5 * np.sum((a @ best - y) ** 2) * (1 + 1e-6)
+    assert result.nit < 60  # the radius doubles from the start's size to the solution's

@@ -158,7 +158,8 @@ class System:
             values, vectors = np.linalg.eigh(self._matrix * root * np.reshape(root, (-1, 1)))
             values, parts = np.maximum(values, 0.0), vectors.T @ (root * self._gradient)
         squares = parts**2
-        damping = 1e-16 * float(values.max(initial=0.0)) + 1e-300
+        # Singular values of the refined factor are resolved however small, eigenvalues of H to 1e-16 of the largest.
+        damping = 1e-300 if self._svd is not None else 1e-16 * float(values.max(initial=0.0)) + 1e-300
         for _ in range(30):
             shifted = values + damping
             length = math.sqrt(float((squares / shifted**2).sum()))
