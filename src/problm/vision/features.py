@@ -1,0 +1,87 @@
+r"""Putative matches of two images: SIFT features and their mutual nearest neighbours (extra ``vision``).
+
+Matches are one-to-one and, unless a ratio is asked for, uncut: robust estimation copes with wrong ones, and matches
+that Lowe's ratio test would drop are often right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .images import read_image
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Putative matches, best first."""
+
+    x1: Array
+    """(N, 2) pixels of image 1; the centre of the first pixel is (0, 0)."""
+    x2: Array
+    ratio: Array
+    """(N,) distance of the nearest descriptor over that of the second nearest: small is distinctive."""
+
+
+def match_images(image1: Any, image2: Any, *, features: int = 8000, ratio: float = 1.0) -> Matches:
+    """SIFT matches of two images.
+
+    Parameters
+    ----------
+    image1, image2 : arrays (rows, columns[, 3]), PIL images, or paths of files.
+    features : at most so many features an image, the strongest.
+    ratio : largest ratio of a match (Lowe's test); 1 keeps all.
+
+    Returns
+    -------
+    Matches, one-to-one, sorted by ratio.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.ndimage import gaussian_filter, shift
+    >>> picture = gaussian_filter(np.random.default_rng(0).normal(size=(200, 240)), 2.0)
+    >>> picture = (255 * (picture - picture.min()) / np.ptp(picture)).astype(np.uint8)
+    >>> found = match_images(picture, shift(picture, (3, 5)), ratio=0.8)
+    >>> np.median(found.x2 - found.x1, axis=0).round(1).tolist()
+    [5.0, 3.0]
+    """
+    try:
+        import cv2
+    except ImportError as error:
+        raise ImportError("features of images need OpenCV: pip install 'problm[vision]'") from error
+    if not 0.0 < ratio <= 1.0:
+        raise ValueError(f"ratio must lie between 0 and 1, got {ratio!r}")
+    if int(features) != features or features < 1:
+        raise ValueError(f"features must be a whole number from 1, got {features!r}")
+    library: Any = cv2  # its type information names no SIFT
+    sift = library.SIFT_create(nfeatures=int(features))
+    places, descriptors = [], []
+    for name, source in (("image1", image1), ("image2", image2)):
+        values = read_image(source, name).values()
+        low, high = float(values.min()), float(values.max())
+        # OpenCV's SIFT takes 8 bits; floats and 16-bit images are stretched to them.
+        grey = np.asarray((values - low) * (255.0 / (high - low)) if high > low else 0.0 * values)
+        points, described = sift.detectAndCompute(np.round(grey).astype(np.uint8), None)
+        places.append(np.array([p.pt for p in points], dtype=np.float64).reshape(-1, 2))
+        descriptors.append(np.empty((0, 128), np.float32) if described is None else described)
+    if min(len(d) for d in descriptors) < 2:
+        return Matches(np.empty((0, 2)), np.empty((0, 2)), np.empty(0))
+    forth = cv2.BFMatcher(cv2.NORM_L2).knnMatch(descriptors[0], descriptors[1], k=2)
+    back = {m.queryIdx: m.trainIdx for m in cv2.BFMatcher(cv2.NORM_L2).match(descriptors[1], descriptors[0])}
+    rows = [
+        (m.queryIdx, m.trainIdx, m.distance / max(second.distance, 1e-12))
+        for m, second in forth
+        if back.get(m.trainIdx) == m.queryIdx
+    ]
+    found = np.array(sorted((r for r in rows if r[2] <= ratio), key=lambda r: r[2]), dtype=np.float64).reshape(-1, 3)
+    # A corner with two orientations is two features in one place: each place counts once.
+    x1, x2 = places[0][found[:, 0].astype(int)], places[1][found[:, 1].astype(int)]
+    first = np.unique(np.concatenate([x1, x2], axis=1), axis=0, return_index=True)[1]
+    keep = np.sort(first)
+    return Matches(x1[keep], x2[keep], found[keep, 2])
