@@ -274,6 +274,12 @@ class TestShards:
         assert order.levels == [100, 102]
         assert order.index(90) == 0
 
+    def test_levels_of_very_many_rows(self):
+        """10^12 rows: a level times a partition is beyond 64 bits."""
+        order = DistributedOrder([10**9] * 1000, [65_536])
+        assert order.size(125 * 10**9) == 125 * 10**9
+        assert order.size(65_536) == 66_000
+
     def test_sums_of_a_level(self):
         columns = [tuple(p) for p in self.parts()]
         heads = [shards.head(5, i, shards.rows_of(300, len(c[0]), 1000), c) for i, c in enumerate(columns)]

@@ -68,15 +68,15 @@ class DistributedOrder:
     """Where the random order was cut: levels of all partitions, and cuts of the head on the client."""
 
     def __init__(self, counts: Sequence[int], levels: list[int]) -> None:
-        self._counts = np.array(counts, dtype=np.int64)
-        self.n = int(self._counts.sum())
+        self._counts = [int(count) for count in counts]
+        self.n = sum(self._counts)
         self.levels = levels
         self.local: Any = None
         """The order of the head's rows."""
 
     def size(self, level: int) -> int:
         """Rows of a level."""
-        return int((-(-level * self._counts // self.n)).sum())
+        return sum(shards.rows_of(level, count, self.n) for count in self._counts)
 
     def index(self, size: int) -> int:
         """Index of the least level that holds at least ``size`` rows; made if there is none."""
