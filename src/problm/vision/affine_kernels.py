@@ -168,6 +168,28 @@ def costs_chunk(columns, lo, hi, Q, S, T, code, scale, costs, total):  # type: i
         at += m
 
 
+@njit(types.void(*_ARGS[:6], _f8[:, ::1], _f8[:, ::1], _f8[::1]), **OPTIONS)
+def solution_chunk(columns, lo, hi, Q, S, T, points, residuals, squares):  # type: ignore[no-untyped-def]
+    """Points (hi - lo, 3) of the tracks [lo, hi), residuals (hi - lo, 2C) if wanted, and their squared norms."""
+    C2 = T.shape[0]
+    rows, u = np.empty((C2 + 1, BLOCK)), np.empty((C2 + 4, BLOCK))
+    cost, weight = np.empty(BLOCK), np.empty(BLOCK)
+    at = lo
+    while at < hi:
+        m = min(BLOCK, hi - at)
+        _load(columns, at, m, rows)
+        _block(rows, m, Q, S, T, 0, 1.0, u, cost, weight)
+        for i in range(m):
+            squares[at - lo + i] = 2.0 * cost[i]
+            for a in range(3):
+                points[at - lo + i, a] = rows[C2, i] * u[a, i]
+        if residuals.shape[0] > 0:
+            for i in range(m):
+                for k in range(C2):
+                    residuals[at - lo + i, k] = u[4 + k, i]
+        at += m
+
+
 @njit(types.void(*_ARGS, _f8[:, ::1], _f8[:, ::1], _i8, _f8[::1], _f8[::1], _f8[::1]), **OPTIONS)
 def linearize_chunk(  # type: ignore[no-untyped-def]
     columns, lo, hi, Q, S, T, code, scale, R, N, outer, costs, moments, products

@@ -35,7 +35,7 @@ from ..losses import USER_CODE, Loss, as_loss
 from ..normal import Normal
 from ..result import Result
 from ..sampling import SampledColumns, as_generator
-from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move
+from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
 from .affine_start import factorise, fixed_depths, given_cameras
 from .bundle_options import camera_options
 
@@ -167,23 +167,21 @@ class AffineProblem:
 
     def residuals(self, theta: Array) -> Array:
         """Residuals (n, 2C) of all tracks, with their points where they lie best."""
-        return self.solution(theta)[1]
+        residuals = np.empty((self.n, 2 * self.views))
+        self.solution(theta, residuals)
+        return residuals
 
     def points(self, theta: Array) -> Array:
         """The eliminated points (n, 3)."""
         return self.solution(theta)[0]
 
-    def solution(self, theta: Array) -> tuple[Array, Array]:
-        """Points (n, 3) and residuals (n, 2C) of all tracks."""
-        depths = np.asarray(self.data.columns[-1], dtype=np.float64)[:, None]
-        y = theta[9 * self.views :] / depths
-        for c, view in enumerate(self.data.columns[:-1]):
-            y[:, 2 * c : 2 * c + 2] -= np.asarray(view, dtype=np.float64)
-        Q, S = self._frame(theta)[:2]
-        x = y @ Q @ S.T
-        y += x @ _axes(theta, self.views).T
-        x *= depths
-        return x, y
+    def solution(self, theta: Array, residuals: Array | None = None) -> tuple[Array, Array]:
+        """Points (n, 3) and squared norms (n,) of the residuals of all tracks; residuals are written if wanted."""
+        points, squares = np.empty((self.n, 3)), np.empty(self.n)
+        Q, S, _, _, T = self._frame(theta)
+        into = np.empty((0, 2 * self.views)) if residuals is None else residuals
+        solution_chunk(self._everything, 0, self.n, Q, S, T, points, into, squares)
+        return points, squares
 
     def first_bad_row(self, theta: Array) -> int | None:
         bad = np.flatnonzero(~np.isfinite(self.costs(theta, 0, self.n)))
@@ -318,14 +316,13 @@ def affine_bundle_adjustment(
         rng=generator,
     )
     axes = _axes(theta, C)
-    if np.linalg.matrix_rank(axes, tol=1e-6) < 3:
+    if np.linalg.eigvalsh(axes.T @ axes)[0] < 1e-12:
         raise ValueError("cameras: all views look in the same direction, so depth cannot be seen; move the start apart")
     result = solve(problem, problem.retract(theta, np.zeros(problem.dim)), **camera_options(options))
     # Shift the world to where the start's translations had it: adds A c, which no residual sees.
     best = result.x.copy()
     best[9 * C :] += _axes(best, C) @ np.linalg.lstsq(axes, theta[9 * C :], rcond=None)[0]
-    points_found, residuals = problem.solution(best)
-    squares = np.einsum("pk,pk->p", residuals, residuals)
+    points_found, squares = problem.solution(best)
     translations = t.copy()
     translations[:, :2] = best[9 * C :].reshape(C, 2)
     return AffineBundle(
