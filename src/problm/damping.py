@@ -167,7 +167,11 @@ class TrustRegion:
 
     def choose(self, system: System) -> float:
         if not self._radius > 0.0:
-            self._radius = self.factor * (system.point_length() or 1.0)
+            # A start (nearly) at zero says nothing about sizes: there the Gauss-Newton step is tried first.
+            point, step = system.lengths()
+            self._radius = self.factor * point if point > 1e-10 * step else step
+            if not self._radius > 0.0:
+                self._radius = 1.0
         self.value, self._length = system.damping_within(self._radius)
         return self.value
 

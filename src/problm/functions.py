@@ -200,7 +200,7 @@ class FunctionProblem:
             return [1.0] * self.dim
         sizes = np.abs(theta).tolist()
         if self._typical is None:
-            self._typical = [size or 1.0 for size in sizes]
+            self._typical = [size if size > 1e-12 else 1.0 for size in sizes]  # or rounding of zero
         return [max(size, 0.01 * typical) for size, typical in zip(sizes, self._typical, strict=True)]
 
     def _difference(self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, a: int, h: float) -> Array:

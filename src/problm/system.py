@@ -135,9 +135,11 @@ class System:
             return step, predicted, length
         return self._bounded(step, damping, predicted, length)
 
-    def point_length(self) -> float:
-        """Length of the point in the metric of the damping."""
-        return math.sqrt(self._point_squared(self._diagonal))
+    def lengths(self) -> tuple[float, float]:
+        """Lengths of the point and of the Gauss-Newton step in the metric of the damping."""
+        gn = self._gauss_newton
+        step = float(gn.dot(gn if self._diagonal is None else self._diagonal * gn))
+        return math.sqrt(self._point_squared(self._diagonal)), math.sqrt(step)
 
     def damping_within(self, radius: float) -> tuple[float, float]:
         """The least damping whose step is no longer than ``radius`` in the metric of the damping, and its length.
@@ -145,9 +147,7 @@ class System:
         Zero where the Gauss-Newton step is short enough; else by Hebden's iteration on the secular equation (More
         1978), to a tenth of the radius.
         """
-        gn = self._gauss_newton
-        weights = gn if self._diagonal is None else self._diagonal * gn
-        length = math.sqrt(float(gn.dot(weights)))
+        length = self.lengths()[1]
         if length <= 1.1 * radius and not self.singular:
             return 0.0, length
         if self._svd is not None:

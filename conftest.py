@@ -1,0 +1,10 @@
+"""What the tests share: no deadlines (a loaded machine is not a failure), no examples of packages that are missing."""
+
+from importlib.util import find_spec
+
+from hypothesis import settings
+
+settings.register_profile("problm", deadline=None)
+settings.load_profile("problm")
+
+collect_ignore = [f"src/problm/backends/{name}_backend.py" for name in ("jax", "torch") if find_spec(name) is None]
