@@ -124,7 +124,7 @@ def fit(
         raise ValueError(f"nan_policy must be None, 'raise' or 'omit', got {nan_policy!r}")
     for name in ("maxfev", "max_nfev"):
         if name in kwargs:
-            kwargs["max_iter"] = kwargs.pop(name) or 1000
+            kwargs["max_iter"] = kwargs.pop(name) or 5000
     dim, names = _parameters(f, p0)
     options = {"method": method or "problm", "bounds": bounds, **kwargs}
     parts = [*(xdata if isinstance(xdata, (tuple, list)) else [xdata]), ydata, *([] if sigma is None else [sigma])]

@@ -40,7 +40,7 @@ class Options:
     """Converged when the cosine between residuals and tangent space, sqrt(decrement / cost), is less.
     None: 1e-8 up to 10^4 residuals and 1e-5 beyond: an iteration is then what the user waits for, and the
     parameters are off by at most 1e-5 sqrt(N) standard errors."""
-    max_iter: int = 1000
+    max_iter: int = 5000
     """Trial steps and growths of the batch."""
     max_time: float = math.inf
     """Seconds. A pass over the residuals that would not end in time is not begun."""
