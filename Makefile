@@ -21,8 +21,8 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-# The first import of each model compiles; two processes share the work and the cache on disk.
 pytest: $(VENV)/.dev
+	$(BIN)/python tests/compile_all.py
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 docs: $(VENV)/.dev  ## HTML pages in docs/_build/html; warnings and dead internal links are errors
