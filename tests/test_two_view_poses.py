@@ -122,6 +122,16 @@ class TestRefinement:
         assert pose.result.status is Status.MAX_ITER
         assert not pose.success
 
+    def test_same_bits_for_any_number_of_threads(self):
+        views = two_views(100_000, seed=9)
+        start = (rotation_exp(np.array([0.05, -0.05, 0.1])) @ views.R, views.t)
+        a, b = (
+            essential_matrix(views.x1, views.x2, views.K, initial=start, robust=False, threads=threads)
+            for threads in (1, 3)
+        )
+        assert np.array_equal(a.E, b.E)
+        assert np.array_equal(a.covariance, b.covariance)
+
     @pytest.mark.parametrize("acceptance", ["holdout", "full", "paper", "paper-relaxed"])
     def test_every_policy_arrives(self, acceptance):
         views = two_views(20_000, seed=9)
