@@ -48,7 +48,8 @@ def align(
     photometric: bool | str = "auto",
     color: bool = False,
     blur: float = DEFAULT_BLUR,
-    linearization: str = "forward",
+    linearization: str = "esm",
+    secant: bool = True,
     outside: float | None = None,
     threads: int | None = None,
     rng: np.random.Generator | int | None = 0,
@@ -73,8 +74,10 @@ def align(
         differ noticeably at the start.
     color : use three channels instead of grey, if both images have them.
     blur : standard deviation, in pixels, of a Gaussian blur of both images; 0 for none.
-    linearization : ``"forward"`` (exact gradient) or ``"esm"`` (gradients of both images averaged on batches, as in the
-        paper; exact for all pixels).
+    linearization : ``"esm"`` (gradients of both images averaged on batches, as in the paper; the exact gradient of the
+        cost for all pixels) or ``"forward"`` (the exact gradient always, which needs more steps on batches).
+    secant : correct the Gauss-Newton matrix over all pixels by the curvature that the steps reveal
+        (`problm.vision.secant`); on scenes with parallax that saves most iterations. False: plain Gauss-Newton.
     outside : residual of a pixel that falls outside image 2; None: that of the average pixel inside at the start.
     threads : None: as many as there are cores.
     rng : seed or Generator of the order of the pixels.
@@ -113,6 +116,7 @@ def align(
         scaled=isinstance(loss, Loss) or f_scale is not None,
         photometric=photometric if isinstance(photometric, str) else bool(photometric),
         linearization=linearization,
+        secant=secant,
         outside=outside,
         threads=threads,
         rng=rng,

@@ -4,8 +4,9 @@ r"""The search for the warp, from coarse to fine; every level is one solve of th
 levels find large motions, and a good start needs none.
 
 **The coarsest level** decides whether the search ends in the right minimum, and its solves cost a millisecond each. So
-it is solved directly and by way of simpler models (translation, affine, then the model asked for), as corrections of
-the start; where the best of both correlates poorly, also from starts shifted by a quarter of the image.
+where the images correlate poorly after the first (below 0.9), it is solved again by way of simpler models
+(translation, affine, then the model asked for), as corrections of the start, and where that is no better, from starts
+shifted by a quarter of the image as well.
 
 **Finer levels** start where the coarser one ended, unless the start of that one fits the finer images better, so a
 level that went astray does no harm. Only the finest is solved to convergence.
@@ -94,6 +95,7 @@ class Search:
     """Whether the scale of the loss was given."""
     photometric: bool | str
     linearization: str
+    secant: bool
     outside: float | None
     threads: int | None
     rng: np.random.Generator | int | None
@@ -189,7 +191,7 @@ class Search:
 
         ladder = _LADDERS[self.model]
         consider(start, (self.model,))
-        if len(ladder) > 1:
+        if len(ladder) > 1 and poor():
             consider(start, ladder)
         if poor():
             h, w = self.images(level)[0].shape
@@ -250,10 +252,10 @@ class Search:
         )
         # A simpler model corrects the guess, whatever that is: only the model asked for brings it into its form.
         theta = (problem if model == self.model else self.probe(level)).point(guess.matrix, guess.gain, guess.bias)
-        corrected = SecantProblem(problem)
+        corrected = SecantProblem(problem) if self.secant else problem
         easy = not first and sample.correlation() >= _GOOD
         result: Result = solve(corrected, theta, **self.settings(problem.n, level, first, easy))
-        if result.certified and corrected.gauss_newton is not None:
+        if isinstance(corrected, SecantProblem) and result.certified and corrected.gauss_newton is not None:
             result = replace(result, hessian=corrected.gauss_newton)
         result = replace(result, problem=problem)
         if result.status == Status.INTERRUPTED and level > 0:
