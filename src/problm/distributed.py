@@ -261,19 +261,18 @@ class DistributedProblem:
             if math.isinf(late) and 2 * len(missing) <= len(calls):
                 late = max(_LATE * elapsed, 0.5)
             if elapsed > late and not again:
-                again = {i: self._head_again(i, wanted[i]) for i in missing}
+                idle = [worker for worker, tasks in client.processing().items() if not tasks]
+                again = {i: self._head_again(i, wanted[i], idle) for i in missing if idle}
             time.sleep(0.005)
         columns = client.gather([call if call.done() else again[i] for i, call in enumerate(calls)])
         joined = tuple(np.concatenate(parts) for parts in zip(*columns, strict=True))
         return self.model.problem(joined, np.random.default_rng([self._seed, len(calls)]))
 
-    def _head_again(self, index: int, rows: int) -> Any:
+    def _head_again(self, index: int, rows: int, idle: list[str]) -> Any:
         """The same rows from the partition's lineage, by an idle worker on its own."""
-        client = self._cluster.client
-        idle = [worker for worker, tasks in client.processing().items() if not tasks]
-        return client.submit(
+        return self._cluster.client.submit(
             _head_here, self._seed, index, rows, _Lineage(self._lazy[index]),
-            pure=False, workers=idle or None, allow_other_workers=True,
+            pure=False, workers=idle, allow_other_workers=True,
         )  # fmt: skip
 
 
