@@ -150,7 +150,10 @@ def test_colour() -> None:
     assert mixed.problem.image1.channels == 1
 
 
-@pytest.mark.parametrize("options", [{"acceptance": "full"}, {"acceptance": "paper-relaxed"}, {"linearization": "forward"}, {"secant": False}])
+@pytest.mark.parametrize(
+    "options",
+    [{"acceptance": "full"}, {"acceptance": "paper-relaxed"}, {"linearization": "forward"}, {"secant": False}],
+)
 @pytest.mark.parametrize("levels", [1, 3])
 def test_every_way_ends_in_the_same_minimum(options: dict[str, Any], levels: int) -> None:
     images = photographs(np.array([[1.0, 0.0, 1.3], [0.0, 1.0, -0.6], [0.0, 0.0, 1.0]]))
