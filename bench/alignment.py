@@ -12,7 +12,7 @@ truth
 starts
     Starts whose corners are off by more and more: success (corners within 1.5 pixels of the truth), error and time,
     side by side with OpenCV's `findTransformECC` on a pyramid as deep as ours and with its
-`findTransformECCMultiScale`.
+    `findTransformECCMultiScale`.
 recovery
     Warped photographs with noise, blur, occlusion and changes of light: error of the corners as each grows.
 
