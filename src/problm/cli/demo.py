@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,9 @@ from .demo_parts import HEADER, Part
 
 _NOTE = "Measured on this machine, a moment ago: medians of three runs in turn (SciPy: one run). Read times as sizes."
 
+_LONG = 8.0
+"""Seconds of loading that deserve a word."""
+
 
 def command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for report.html.")] = Path("demo"),
@@ -28,11 +33,14 @@ def command(
     debug: Debug = False,
 ) -> None:
     """Alignment, essential matrix and a 10^7-point curve fit on data made here; writes demo/report.html."""
-    from . import demo_align, demo_curve, demo_pose
-
     began = time.perf_counter()
     voice, folder = Voice(json, quiet), Folder(output)
     voice.say(f"ProBLM {__version__}: three problems, made here, solved here.\n")
+    compile_all()
+    from . import demo_align, demo_curve, demo_pose
+
+    if (waited := time.perf_counter() - began) > _LONG:
+        voice.say(f"Loading and compiling for this machine took {waited:.1f} s; the next start is faster.\n")
     parts = []
     runs: list[Callable[[Any], Part]] = [
         lambda progress: demo_align.run(*((96, 128) if small else (480, 640)), seed, progress),
@@ -51,6 +59,19 @@ def command(
     written = folder.write("report.html", page.page("ProBLM demo", content))
     voice.say(f"{seconds:.1f} s in all. Pictures: {written}")
     voice.finish({"seconds": seconds, "report": str(written), "parts": [as_dict(p) for p in parts]})
+
+
+def compile_all() -> None:
+    """Load the compiled code of all parts. Where it must be compiled first, a second process does half of it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "import problm.cli.demo_curve, problm.cli.demo_pose"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as helper:  # fmt: skip
+        try:
+            from . import demo_align  # noqa: F401
+        except BaseException:
+            helper.kill()
+            raise
 
 
 def text_table(part: Part) -> str:

@@ -16,7 +16,7 @@ from .demo_parts import Measured, Part, passes, repeated
 Array = NDArray[np.float64]
 _MARGIN = 60
 _TRUTH = np.array([[1.01, 0.03, _MARGIN + 4.0], [-0.02, 0.99, _MARGIN - 3.0], [2e-5, -1e-5, 1.0]])
-_SCIPY_SECONDS = 8.0
+_SCIPY_SECONDS = 5.0
 _START = np.array([[1.0, 0.0, _MARGIN], [0.0, 1.0, _MARGIN], [0.0, 0.0, 1.0]])
 
 

@@ -17,7 +17,7 @@ from .demo_parts import Measured, Part, passes, repeated
 Array = NDArray[np.float64]
 TRUTH = (2.5, 1.3, 0.5)
 START = (1.0, 0.3, 0.0)
-_SCIPY_SECONDS = 12.0
+_SCIPY_SECONDS = 10.0
 
 
 def _decay(x: Any, a: float, b: float, c: float) -> Any:
