@@ -28,6 +28,12 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--seed", type=int, default=2020, help="of data and starts (default: %(default)s)")
     p.add_argument("--workers", type=int, help="processes where time is not measured (default: all cores)")
+    p.add_argument(
+        "--publish",
+        type=Path,
+        metavar="DIR",
+        help="copy the tables there, too (the committed ones: bench/results/reproduction)",
+    )
     p.add_argument("--no-figures", action="store_true", help="leave out the SVG and PNG files")
     return p
 
@@ -42,14 +48,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"problm bench: {error}", file=sys.stderr)
         return 2
     try:
-        return execute(options.names, settings, options.output, workers=options.workers, figures=not options.no_figures)
+        return execute(
+            options.names,
+            settings,
+            options.output,
+            workers=options.workers,
+            figures=not options.no_figures,
+            publish=options.publish,
+        )
     except KeyboardInterrupt:
         print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
         return 130
 
 
 def execute(
-    names: Sequence[str], settings: Settings, output: Path, *, workers: int | None = None, figures: bool = True
+    names: Sequence[str],
+    settings: Settings,
+    output: Path,
+    *,
+    workers: int | None = None,
+    figures: bool = True,
+    publish: Path | None = None,
 ) -> int:
     """Run the named experiments and write everything that belongs to them into ``output``."""
     from . import environment
@@ -67,7 +86,8 @@ def execute(
         summary = e.summarise(e, records, settings)
         summaries.append(summary)
         write_text(output / f"{e.name}.json", json.dumps(summary.as_dict(), indent=1))
-        write_text(output / f"{e.name}.md", markdown(summary))
+        for folder in (output, *([publish] if publish else [])):
+            write_text(folder / f"{e.name}.md", markdown(summary))
     progress.finish()
     if figures:
         from .figures import draw

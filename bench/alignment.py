@@ -280,10 +280,10 @@ def known_pairs(data: str | None, quick: bool) -> list[tuple[str, Picture, Pictu
     """Pairs whose warp is known, at half resolution: photographs warped, and with ``--data`` real ones."""
     rng = np.random.default_rng(5)
     pairs = []
-    for k, picture in enumerate(pictures(data, 1 if quick else 3)):
+    for k, picture in enumerate(pictures(data, 1 if quick else len(WARPED))):
         second, matrix = warped(picture, 5.0, rng)
         pairs.append((f"warped {k}", noisy(picture.astype(float), 5.0, rng), noisy(second, 5.0, rng), matrix))
-    for name, k in () if data is None or quick else (("graf", 2), ("bikes", 3), ("leuven", 3), ("boat", 2)):
+    for name, k in () if data is None or quick else OXFORD:
         folder = Path(data or "", "oxford_affine", name)
         matrix = np.linalg.inv(HALF) @ oxford_matrix(folder / f"H1to{k}p.xml") @ HALF
         pairs.append((f"{name} 1-{k}", halved(grey(folder / "img1.png")), halved(grey(folder / f"img{k}.png")), matrix))
@@ -293,30 +293,32 @@ def known_pairs(data: str | None, quick: bool) -> list[tuple[str, Picture, Pictu
 def starts(quick: bool, data: str | None) -> dict[str, Any]:
     pairs = known_pairs(data, quick)
     methods = peers()
-    rows = []
+    runs: list[tuple[float, str, str, float, float]] = []
     for sigma in (5.0, 20.0) if quick else (5.0, 10.0, 20.0, 30.0, 40.0, 60.0):
-        errors: dict[str, list[float]] = {m: [] for m in methods}
-        seconds: dict[str, list[float]] = {m: [] for m in methods}
-        for index, (_, first, second, matrix) in enumerate(pairs):
-            for seed in range(2 if quick else 10):
+        for index, (name, first, second, matrix) in enumerate(pairs):
+            for seed in range(2 if quick else 6):
                 start = moved(matrix, first.shape, sigma, np.random.default_rng([int(sigma), index, seed]))
                 for method, aligner in methods.items():
                     found, cpu = timed(lambda a=aligner, f=first, s=second, at=start: a(f, s, at))
-                    errors[method].append(corner_error(found, matrix, first.shape))
-                    seconds[method].append(cpu)
-        for method in methods:
-            found_errors = [e for e in errors[method] if e < SUCCESS]
-            rows.append(
-                {
-                    "offset, px": sigma,
-                    "method": method,
-                    "runs": len(errors[method]),
-                    "success": len(found_errors) / len(errors[method]),
-                    "median error where found, px": float(np.median(found_errors)) if found_errors else float("nan"),
-                    "median s": float(np.median(seconds[method])),
-                }
-            )
-    return {"pairs": [p[0] for p in pairs], "rows": rows}
+                    runs.append((sigma, name, method, corner_error(found, matrix, first.shape), cpu))
+    rows = [_start_row({"offset, px": sigma, "method": m}, [r for r in runs if r[0] == sigma and r[2] == m])
+            for sigma in dict.fromkeys(r[0] for r in runs) for m in methods]  # fmt: skip
+    each = [_start_row({"pair": name, "method": m}, [r for r in runs if r[1] == name and r[2] == m])
+            for name, *_ in pairs for m in methods]  # fmt: skip
+    return {"rows": rows, "pairs": each}
+
+
+def _start_row(head: dict[str, Any], runs: list[tuple[float, str, str, float, float]]) -> dict[str, Any]:
+    """Success, and error where found and time as medians over the pairs of medians over the starts."""
+    per_pair = [[r for r in runs if r[1] == name] for name in dict.fromkeys(r[1] for r in runs)]
+    errors = [np.median([r[3] for r in mine if r[3] < SUCCESS] or [np.nan]) for mine in per_pair]
+    return {
+        **head,
+        "runs": len(runs),
+        "success": float(np.mean([r[3] < SUCCESS for r in runs])),
+        "error where found, px": float(np.nanmedian(errors)),
+        "s": float(np.median([np.median([r[4] for r in mine]) for mine in per_pair])),
+    }
 
 
 def _occluded(values: Array, share: float, rng: np.random.Generator) -> Array:
@@ -399,6 +401,8 @@ def report(found: dict[str, Any]) -> str:
         if name in found:
             rows = found[name]["rows"]
             parts += [f"## {title}", markdown_table(list(rows[0]), [list(r.values()) for r in rows])]
+            each = found[name].get("pairs", [])
+            parts += [markdown_table(list(each[0]), [list(r.values()) for r in each])] if each else []
     if "lm" in found:
         for where in ("identity", "near the plane"):
             for way in ("batches", "align"):

@@ -100,7 +100,9 @@ def shown(value: Cell, digits: int = 3) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     if isinstance(value, float):
-        return "∞" if math.isinf(value) else f"{value:.{digits}g}"
+        if abs(value) >= 10**digits:
+            return f"{value:,.0f}" if abs(value) < 1e7 else "∞" if math.isinf(value) else f"{value:.{digits}g}"
+        return f"{value:.{digits}g}"
     return str(value)
 
 

@@ -82,6 +82,15 @@ def test_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
 
 
+def test_the_table_of_the_readme_is_the_measured_one(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import readme_table
+
+    text = (ROOT / "README.md").read_text()
+    assert text == readme_table.filled(text), "run python docs/readme_table.py"
+    assert "ProBLM** |" in text
+
+
 @pytest.mark.parametrize("script", sorted((ROOT / "docs" / "gallery").glob("*.py")), ids=lambda p: p.stem)
 def test_gallery(script):
     import runpy
