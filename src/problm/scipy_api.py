@@ -189,7 +189,7 @@ def least_squares(
     from .report.progress import showing
 
     with showing(callback, progress) as callback, _released(problem):
-        return solve(
+        result = solve(
             problem,
             start,
             space=space,
@@ -199,6 +199,10 @@ def least_squares(
             callback=callback,
             **options,
         )
+    names = tuple(getattr(fun, "parameters", None) or ())  # of a formula
+    if len(names) == dim and all(isinstance(n, str) for n in names):
+        result.names = names
+    return result
 
 
 def function_problem(

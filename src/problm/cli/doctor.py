@@ -22,6 +22,7 @@ _EXTRAS = {
     "cli": ("typer", "rich"),
     "big": ("pyarrow", "zarr", "dask"),
     "jax": ("jax",),
+    "torch": ("torch",),
 }
 
 

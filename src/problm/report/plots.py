@@ -39,7 +39,7 @@ def plot_result(result: Result) -> Any:
     ax.set(xlabel="time [ms]", ylabel="cost (estimated from the batch)", title=f"ended: {result.status.name.lower()}")
     if len(history):
         _log_time(ax)
-        if min(history.cost) > 0:
+        if min(history.cost) > 0 and max(history.cost) > 10.0 * min(history.cost):  # less is read better as it is
             ax.set_yscale("log")
     ax = axes[0, 1]
     ax.step(milliseconds, history.batch_size, where="post", color="C1")
@@ -112,7 +112,10 @@ def _text(label: str) -> str:
 def _cloud(ax: Any, x: Array, y: Array) -> None:
     """Points while they can be told apart, their density on a logarithmic scale beyond."""
     if len(x) <= _MOST_POINTS:
-        ax.plot(x, y, ".", ms=3, color="C0", alpha=0.6, label="data")
+        # Thousands of points lie upon one another: fainter, their density shows through.
+        alpha = float(np.clip(4000 / max(len(x), 1), 0.3, 0.7))
+        (dots,) = ax.plot(x, y, ".", ms=5 if len(x) < 1000 else 3, mew=0, color="C0", alpha=alpha)
+        ax.plot([], [], "o", ms=dots.get_markersize() + 1, mew=0, color="C0", label="data")
         return
     step = -(-len(x) // _MOST_COUNTED)
     some_x, some_y = x[::step], y[::step]
@@ -153,5 +156,9 @@ def correlation_picture(ax: Any, result: Result) -> None:
     if len(names) <= 12:
         ax.set_xticks(range(len(names)), names, rotation=45)
         ax.set_yticks(range(len(names)), names)
+    if len(names) <= 6:
+        for i, j in np.ndindex(correlation.shape):
+            dark = abs(correlation[i, j]) > 0.6
+            ax.text(j, i, f"{correlation[i, j]:.2f}", ha="center", va="center", color="white" if dark else "black")
     ax.set_title("correlation of parameters")
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
