@@ -71,9 +71,10 @@ class SeparableFit:
     def __str__(self) -> str:
         r = self.result
         curves = 1 if self.coefficients.ndim == 1 else len(self.coefficients)
-        lines = [f"separable fit: {curves} curves, {self.coefficients.shape[-1]} coefficients each", r.message]
+        counted = "1 curve" if curves == 1 else f"{curves} curves"
+        lines = [f"separable fit: {counted}, {self.coefficients.shape[-1]} coefficients each", r.message]
         for i, (value, error) in enumerate(zip(self.alpha, self.standard_errors, strict=True)):
-            lines.append(f"  alpha[{i}] = {value:.8g} +- {error:.2g}")
+            lines.append(f"  alpha[{i}] = {value:.8g} +/- {error:.2g}")
         lines.append(f"cost {self.cost:.6e}, rmse {self.rmse:.4g}; {r.nit} iterations, {r.seconds:.2f} s")
         return "\n".join(lines)
 
@@ -157,9 +158,9 @@ def separable_fit(
     >>> fit.coefficients.shape, bool(np.all(abs(fit.alpha - [0.4, 2.0]) < 4 * fit.standard_errors))
     ((10000, 3), True)
     """
-    from .kernels import available_threads
     from .solver import solve
     from .system import Space
+    from .threads import available_threads
 
     alpha = parameters("alpha0", alpha0)
     samples, Y = np.asarray(x), np.asarray(y)
