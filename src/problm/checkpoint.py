@@ -17,12 +17,12 @@ import io
 import json
 import os
 import time
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import load_arrays
 from .files import write_atomically
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Checkpoint:
             return None
         try:
             state = _unpack(self.path)
-        except (ValueError, KeyError, OSError, zipfile.BadZipFile, EOFError) as error:
+        except (ValueError, KeyError, OSError) as error:
             raise ValueError(f"checkpoint={self.path!r} is not a checkpoint: move it away to start anew") from error
         if state.get("format") != FORMAT or state.get("version") != VERSION:
             raise ValueError(f"checkpoint={self.path!r} was written by another version: move it away to start anew")
@@ -171,8 +171,7 @@ def _pack(state: dict[str, Any]) -> bytes:
 
 
 def _unpack(path: str) -> dict[str, Any]:
-    with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = load_arrays(path)
     state = _decode(json.loads(arrays["state"].tobytes().decode()), arrays)
     if not isinstance(state, dict):
         raise ValueError("no state")

@@ -25,6 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import load_arrays, read_header, unharmed
 from .memory import as_bytes
 
 Columns = tuple[NDArray[Any], ...]
@@ -320,14 +321,14 @@ def _open_path(path: str, columns: Sequence[str] | None) -> Source:
 
 def _open_npz(path: str, columns: Sequence[str] | None) -> Source:
     """Arrays of an uncompressed ``.npz`` are read in place; of a compressed one, loaded."""
-    with zipfile.ZipFile(path) as archive:
+    with open(path, "rb") as opened, unharmed(path), zipfile.ZipFile(opened) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         names = choose("columns", columns, list(members))
         raws: list[Raw] = []
         lengths_seen = set()
         if any(members[name].compress_type != zipfile.ZIP_STORED for name in names):
-            with np.load(path, allow_pickle=False) as arrays:
-                return Sliced([arrays[name] for name in names], names)
+            arrays = load_arrays(path, names)
+            return Sliced([arrays[name] for name in names], names)
         for name in names:
             with archive.open(members[name]) as file:
                 n, (raw,) = _header(path, file, name)
@@ -358,9 +359,7 @@ def choose(argument: str, wanted: Sequence[str] | None, known: Iterable[str]) ->
 
 def _header(path: str, file: Any, name: str) -> tuple[int, list[Raw]]:
     """Number of rows, and where they are, from the header of a ``.npy`` file."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
+    shape, fortran, dtype = read_header(path, file, name)
     if not shape or shape[0] == 0:
         raise ValueError(f"{path}: an array with a row for each residual is needed, got the shape {shape}")
     if dtype.hasobject or dtype.kind not in "fiu":

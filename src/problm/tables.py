@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -138,7 +139,8 @@ def _layout(path: Path) -> _Layout:
     if end == 0:
         raise ValueError(f"{path}: the first line is longer than {_HEAD} bytes; is this a table?")
     try:
-        lines = head[:end].decode("utf-8-sig").splitlines()
+        # Not splitlines: it also cuts at separators of which the readers of rows know nothing.
+        lines = re.split(r"\r\n|\r|\n", head[:end].decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
     comment, header, header_at = "", None, -1
@@ -179,10 +181,10 @@ def _split(line: str, delimiter: str | None) -> list[str]:
 
 
 def _number(text: str) -> float:
-    """A float as files spell it; Python alone would take 1_000 as well."""
+    """A float as files spell it; Python alone would take 1_000 and the digits of other scripts as well."""
     if text in _MISSING:
         return float("nan")
-    if "_" in text:
+    if "_" in text or not text.isascii():
         raise ValueError(text)
     return float(text)
 
@@ -246,6 +248,8 @@ def _by_numpy(path: Path, layout: _Layout, at: list[int]) -> list[Array] | None:
                 path, delimiter=layout.delimiter, skiprows=layout.skip, ndmin=2, encoding="utf-8-sig", comments=None
             )
     except (ValueError, UserWarning):
+        return None
+    if values.shape[1] != len(layout.names):
         return None
     return [np.ascontiguousarray(values[:, i]) for i in at]
 

@@ -13,11 +13,15 @@ import numpy as np
 from numba import float32, float64, int64
 from numpy.typing import ArrayLike, NDArray
 
+from ..arrays import load_arrays
 from ..jit import njit
+from ..memory import as_bytes
 
 Array = NDArray[np.float64]
 Points = NDArray[Any]
 
+_TEXT_TO_MEMORY = 20  # bytes that a byte of text may take while it is read, as lists of floats
+_LARGEST_CAMERA = 1 << 20  # bytes of a file of camera matrices
 _LOOK_AT = 10_000  # rows that the cheap checks of geometry look at first
 _CHECK_UP_TO = 100_000  # rows up to which every number is checked; beyond, the solver names the first bad row it reads
 
@@ -203,23 +207,36 @@ def read_matches(path: str | Path) -> tuple[Array, Array]:
     (x1, x2), each (N, 2) float64.
     """
     path = Path(path)
-    if path.suffix.lower() == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            if "x1" in file and "x2" in file:
-                return np.array(file["x1"], dtype=np.float64), np.array(file["x2"], dtype=np.float64)
-            if len(file.files) != 1:
-                raise ValueError(f"{path}: expected arrays x1 and x2, or a single one; found {', '.join(file.files)}")
-            return _split(path, np.array(file[file.files[0]], dtype=np.float64))
-    if path.suffix.lower() == ".npy":
-        return _split(path, np.array(np.load(path, allow_pickle=False), dtype=np.float64))
+    if path.suffix.lower() in (".npy", ".npz"):
+        arrays = {name: _numeric(path, name, array) for name, array in load_arrays(path).items()}
+        if "x1" in arrays and "x2" in arrays:
+            x1, x2 = arrays["x1"], arrays["x2"]
+            if x1.ndim != 2 or x1.shape[1] != 2 or x1.shape != x2.shape:
+                raise ValueError(f"{path}: x1 and x2 must both have the shape (N, 2), got {x1.shape} and {x2.shape}")
+            return x1, x2
+        if len(arrays) != 1:
+            raise ValueError(f"{path}: expected arrays x1 and x2, or a single one; found {', '.join(arrays)}")
+        return _split(path, next(iter(arrays.values())))
+    limit = as_bytes(None) // _TEXT_TO_MEMORY
+    if path.stat().st_size > limit:
+        raise ValueError(
+            f"{path} has {path.stat().st_size / 1e9:.1f} GB of text, and at most {limit / 1e9:.1f} GB are read: "
+            "save the matches with numpy.save"
+        )
     return _split(path, *_read_table(path))
+
+
+def _numeric(path: Path, name: str, array: NDArray[Any]) -> Array:
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{path}: {name} must hold numbers, got dtype {array.dtype}")
+    return np.array(array, dtype=np.float64)
 
 
 def _read_table(path: Path) -> tuple[Array, list[str]]:
     """Numbers of a text file and the names in its header, if there is one."""
     names: list[str] = []
     rows: list[list[float]] = []
-    with path.open(encoding="utf-8-sig") as file:
+    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
             text = line.split("#", 1)[0].replace(",", " ").replace(";", " ").split()
             if not text:
@@ -264,18 +281,23 @@ def read_intrinsics(path: str | Path) -> tuple[Array, Array]:
     """
     path = Path(path)
     suffix = path.suffix.lower()
+    if path.stat().st_size > _LARGEST_CAMERA:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes; at most {_LARGEST_CAMERA:,} are read as cameras")
+    if suffix in (".npy", ".npz"):
+        arrays = {n: _numeric(path, n, a) for n, a in load_arrays(path, max_bytes=_LARGEST_CAMERA).items()}
     if suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            names = ("K1", "K2") if "K1" in file and "K2" in file else ("K", "K")
-            if names[0] not in file:
-                raise ValueError(f"{path}: expected K, or K1 and K2; found {', '.join(file.files)}")
-            first, second = np.array(file[names[0]]), np.array(file[names[1]])
+        names = ("K1", "K2") if "K1" in arrays and "K2" in arrays else ("K", "K")
+        if names[0] not in arrays:
+            raise ValueError(f"{path}: expected K, or K1 and K2; found {', '.join(arrays)}")
+        first, second = arrays[names[0]], arrays[names[1]]
     else:
         if suffix == ".npy":
-            numbers = np.array(np.load(path, allow_pickle=False), dtype=np.float64).ravel()
+            if "array" not in arrays:
+                raise ValueError(f"{path} is an archive of arrays: name it .npz")
+            numbers = arrays["array"].ravel()
         else:
-            text = path.read_text(encoding="utf-8-sig").replace(",", " ").replace(";", " ")
             try:
+                text = path.read_text(encoding="utf-8-sig").replace(",", " ").replace(";", " ")
                 numbers = np.array([float(word) for word in text.split()])
             except ValueError as error:
                 raise ValueError(f"{path}: not a list of numbers ({error})") from None

@@ -15,6 +15,7 @@ import bz2
 import gzip
 import os
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..memory import as_bytes
 from .camera_models import Intrinsics
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
+_TEXT_TO_MEMORY = 8
+"""Bytes that a byte of text may take while it is read: the text twice, its numbers, and what is made of them."""
+_PIECE = 1 << 22
 
 
 def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
@@ -60,10 +65,7 @@ def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
     from .reconstruction import Reconstruction, tracks_of
 
     name = os.fspath(path)
-    opener: Callable[..., Any] = bz2.open if name.endswith(".bz2") else gzip.open if name.endswith(".gz") else open
-    with opener(name, "rb") as file:
-        text = file.read()
-    values = _numbers(text, name)
+    values = _numbers(_unpacked(name), name)
     counts = values[:3]
     if len(values) < 3 or (counts != np.floor(counts)).any() or (counts < 0).any():
         raise ValueError(f"{name}: the file must begin with the numbers of cameras, points and observations")
@@ -254,6 +256,25 @@ def _write_atomically(path: Path, lines: Iterator[str]) -> None:
 
 def _bal_camera(path: str, i: int, f: float, k1: float, k2: float) -> Intrinsics:
     return _named(path, f"camera {i}", lambda: Intrinsics("RADIAL", (f, 0.0, 0.0, k1, k2), id=i + 1))
+
+
+def _unpacked(name: str) -> bytes:
+    """The text of a file, unpacked if need be; no more of it than memory allows, whatever the file unpacks to."""
+    limit = as_bytes(None) // _TEXT_TO_MEMORY
+    parts: list[bytes] = []
+    with open(name, "rb") as raw:
+        packed = bz2.BZ2File(raw) if name.endswith(".bz2") else gzip.GzipFile(fileobj=raw)
+        file: Any = packed if name.endswith((".bz2", ".gz")) else raw
+        try:
+            while part := file.read(_PIECE):
+                parts.append(part)
+                if len(parts) * _PIECE > limit + _PIECE:
+                    raise ValueError(
+                        f"{name} holds more than {limit / 1e9:.3g} GB of text, the most that fits in memory"
+                    )
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{name} cannot be unpacked: {error}") from None
+    return b"".join(parts)
 
 
 def _numbers(text: bytes, name: str) -> Array:

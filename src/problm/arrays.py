@@ -1,0 +1,116 @@
+"""Arrays from ``.npy`` and ``.npz`` files that may come from anywhere.
+
+NumPy's own reader is written for files that one trusts in everything but pickles: damaged archives end in half a dozen
+kinds of exceptions, and a compressed one of a few kilobytes can unpack to any size. Here every damage is a ValueError
+that names the file, and what a header announces is compared with a limit before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .memory import as_bytes
+
+Array = NDArray[Any]
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error, OSError)
+_PIECE = 1 << 24
+
+
+@contextmanager
+def unharmed(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Damage that an archive shows while it is read becomes a ValueError that names it; open the file before."""
+    try:
+        yield
+    except _DAMAGE as error:
+        told = str(error) or "it ends too early"
+        raise ValueError(f"{os.fspath(path)} cannot be read as an archive: {told}") from None
+
+
+def read_header(path: str | os.PathLike[str], file: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether stored column by column, and type of the array that begins here."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except _DAMAGE:
+        raise
+    except Exception as error:  # a hostile header makes NumPy's parser raise almost anything
+        raise ValueError(f"{os.fspath(path)}: {name} cannot be read as an array: {error}") from None
+    if any(length < 0 for length in shape):
+        raise ValueError(f"{os.fspath(path)}: {name} cannot be read as an array: its shape is {shape}")
+    return shape, fortran, dtype
+
+
+def load_arrays(
+    path: str | os.PathLike[str], names: Sequence[str] | None = None, *, max_bytes: int | None = None
+) -> dict[str, Array]:
+    """The arrays of a ``.npz`` file by name, or of a ``.npy`` file under the name ``"array"``.
+
+    Parameters
+    ----------
+    path
+        The file. What it holds decides, not what it is called.
+    names
+        Which arrays of an archive; all if not given. Names that it does not hold are left out.
+    max_bytes
+        Most bytes that the arrays may take together; half of the free memory if not given.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez_compressed(folder + "/a.npz", x=np.arange(3), y=np.ones(2))
+    ...     load_arrays(folder + "/a.npz", ["x"])
+    {'x': array([0, 1, 2])}
+    """
+    room = as_bytes(None) if max_bytes is None else max_bytes
+    with open(path, "rb") as raw:
+        if raw.read(6) == b"\x93NUMPY":
+            size = raw.seek(0, os.SEEK_END)
+            raw.seek(0)
+            with unharmed(path):
+                return {"array": _read(path, raw, "array", min(room, size), room)}
+        raw.seek(0)
+        found: dict[str, Array] = {}
+        with unharmed(path), zipfile.ZipFile(raw) as archive:
+            for info in archive.infolist():
+                name = info.filename.removesuffix(".npy")
+                if names is None or name in names:
+                    with archive.open(info) as file:
+                        found[name] = _read(path, file, name, room, room)
+                    room -= found[name].nbytes
+        return found
+
+
+def _read(path: str | os.PathLike[str], file: Any, name: str, most: int, room: int) -> Array:
+    shape, fortran, dtype = read_header(path, file, name)
+    if dtype.hasobject:
+        raise ValueError(
+            f"{os.fspath(path)}: {name} holds Python objects, which are never unpickled (allow_pickle=False)"
+        )
+    need = math.prod(shape) * dtype.itemsize
+    if need > room:
+        raise ValueError(
+            f"{os.fspath(path)}: {name} takes {need / 1e9:.3g} GB unpacked, and at most {room / 1e9:.3g} GB are read "
+            "into memory (half of what is free)"
+        )
+    if need > most:
+        raise ValueError(f"{os.fspath(path)} is cut short: {name} needs {need} bytes, the file has {most}")
+    content = np.empty(need, dtype=np.uint8)
+    view, done = content.data, 0
+    while done < need:
+        got = file.readinto(view[done : done + _PIECE])
+        if not got:
+            raise ValueError(f"{os.fspath(path)} is cut short: {name} has {done} of {need} bytes")
+        done += got
+    return content.view(dtype).reshape(shape, order="F" if fortran else "C") if need else np.empty(shape, dtype)
