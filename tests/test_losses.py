@@ -120,15 +120,15 @@ def test_nan_is_never_hidden(name):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_compiled_loss_is_the_numpy_loss(name):
-    from problm.kernels import _rho
+    from problm.block_costs import rho
 
     loss = Loss.named(name)
     z = np.concatenate([Z, [math.inf]])
     value, weight = loss.function(z)
-    compiled = np.array([_rho(loss.code, 0, x) for x in z])
+    compiled = np.array([rho(loss.code, 0, x) for x in z])
     np.testing.assert_allclose(compiled[:, 0], value, rtol=1e-15)
     np.testing.assert_allclose(compiled[:, 1], weight, rtol=1e-15, atol=1e-299)
-    got = _rho(loss.code, 0, math.nan)
+    got = rho(loss.code, 0, math.nan)
     assert math.isnan(got[0])
     assert name == "linear" or math.isnan(got[1])
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernels import _pool
+from .threads import pool
 
 Array = NDArray[np.float64]
 Sums = tuple[Array, ...]
@@ -53,12 +53,12 @@ def _in_order(function: Callable[[int, int], Sums], n: int, size: int, threads: 
         for lo in cuts:
             yield function(lo, min(lo + size, n))
         return
-    pool = _pool(os.getpid())
+    workers = pool(os.getpid())
     waiting: deque[Future[Sums]] = deque()
     for lo in cuts:
         if len(waiting) >= threads:
             yield waiting.popleft().result()
-        waiting.append(pool.submit(function, lo, min(lo + size, n)))
+        waiting.append(workers.submit(function, lo, min(lo + size, n)))
     while waiting:
         yield waiting.popleft().result()
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernels import Kernel, describe, loadable
+from .kernels import Kernel, describe, loadable, loadable_type
 from .normal import Normal
 from .problem import Theta
 from .sampling import SampledColumns
@@ -29,8 +29,9 @@ class CompiledProblem:
     kernel
         The model, with its loss and threads.
     columns
-        Arrays of equal length N; float64, float32 and integers are read in place. An (N, k) array counts as k
-        columns.
+        Arrays of equal length N; float64, float32 and integers are read in place, of any stride. An (N, k) array
+        counts as k columns. Other types (big-endian, float16) become float64: row by row for a batch, all of them
+        only when everything is read.
     retract
         ``(theta, delta) -> theta``; flat space if not given.
     encode
@@ -49,10 +50,10 @@ class CompiledProblem:
         rng: np.random.Generator | int | None = 0,
     ) -> None:
         self.kernel = kernel
-        self.data = SampledColumns([loadable(c) for c in columns], rng)
+        self.data = SampledColumns(columns, rng, [loadable_type(c) for c in columns])
         self.retract = retract
         self._encode = encode
-        self._everything = describe(self.data.columns)
+        self._whole: tuple[NDArray[np.int64], list[NDArray[Any]]] | None = None
         self._described: tuple[int, int, tuple[Any, ...], NDArray[np.int64]] | None = None
 
     least_batch = 1024
@@ -77,11 +78,11 @@ class CompiledProblem:
         return self.kernel.costs(self._point(theta), self._columns(lo, hi), hi - lo)
 
     def cost(self, theta: Theta) -> float:
-        return self.kernel.cost(self._point(theta), self._everything, self.n)
+        return self.kernel.cost(self._point(theta), self._everything(), self.n)
 
     def residuals(self, theta: Theta) -> Array:
         """Residuals of all rows in the user's order, shape (n, p)."""
-        return self.kernel.residuals(self._point(theta), self._everything, self.n)
+        return self.kernel.residuals(self._point(theta), self._everything(), self.n)
 
     def factor(self, theta: Theta, lo: int, hi: int) -> Array:
         """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""
@@ -103,8 +104,8 @@ class CompiledProblem:
         """The first row, in the user's order, whose cost is not finite."""
         step = 1 << 20
         for lo in range(0, self.n, step):
-            columns = describe([c[lo : lo + step] for c in self.data.columns])
-            bad = ~np.isfinite(self.kernel.costs(self._point(theta), columns, min(step, self.n - lo)))
+            part = [loadable(c[lo : lo + step]) for c in self.data.columns]
+            bad = ~np.isfinite(self.kernel.costs(self._point(theta), describe(part), len(part[0])))
             if bad.any():
                 return lo + int(np.argmax(bad))
         return None
@@ -117,9 +118,16 @@ class CompiledProblem:
         point = theta if self._encode is None else self._encode(theta)
         return np.ascontiguousarray(point, dtype=np.float64)
 
+    def _everything(self) -> NDArray[np.int64]:
+        """Descriptor of the user's columns, in place; kept with whatever had to be converted."""
+        if self._whole is None:
+            columns = [loadable(c) for c in self.data.columns]
+            self._whole = describe(columns), columns
+        return self._whole[0]
+
     def _columns(self, lo: int, hi: int) -> NDArray[np.int64]:
         if lo == 0 and hi == self.n:
-            return self._everything
+            return self._everything()
         views = self.data.rows(lo, hi)
         if self._described is None or self._described[:2] != (lo, hi) or self._described[2][0] is not views[0].base:
             # The buffers that the views show are kept alive for as long as the descriptor is used.

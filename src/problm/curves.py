@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -162,7 +163,7 @@ def fit(
 
 def _fit_compiled(f: Any, rows: list[NDArray[Any]], start: Array, weighted: bool, options: dict[str, Any]) -> Result:
     """A model's curve becomes rows of residuals for the same front door."""
-    return least_squares(CurveRows(f, weighted), start, data=tuple(rows), **options)
+    return least_squares(CurveRows(f, weighted), start, data=inputs.Checked(rows), **options)
 
 
 class CurveRows:
@@ -194,16 +195,20 @@ def _fit_function(
         weighted = weights is not None
         turn = rows[0].ndim == 2  # SciPy's (k, N): kept as (N, k) so that rows can be sliced
 
-        def residuals(theta: Array, x: Any, y: Any, *s: Any) -> Any:
-            r = f(x.T if turn else x, *theta) - y
-            return r / s[0] if weighted else r
+        def weighted_residuals(theta: Array, x: Any, y: Any, s: Any) -> Any:
+            return (f(x.T if turn else x, *theta) - y) / s
+
+        def plain_residuals(theta: Array, x: Any, y: Any) -> Any:
+            return f(x.T if turn else x, *theta) - y
+
+        residuals: Callable[..., Any] = weighted_residuals if weighted else plain_residuals
 
         def derivative(theta: Array, x: Any, y: Any, *s: Any) -> Any:
             j = np.asarray(jac(x.T if turn else x, *theta))
             return j / s[0][:, None] if weighted else j
 
         derivatives = derivative if callable(jac) else (jac or "2-point")
-        return least_squares(residuals, start, data=tuple(rows), jac=derivatives, **options)
+        return least_squares(residuals, start, data=inputs.Checked(rows), jac=derivatives, **options)
 
     x = np.asarray(xdata, dtype=np.float64) if isinstance(xdata, (list, tuple, np.ndarray)) else xdata
     whiten = _whitening(weights)
@@ -265,6 +270,12 @@ def _parameters(f: Any, p0: Any) -> tuple[int, tuple[str, ...]]:
     names = getattr(f, "parameters", None)
     if names:
         return len(names), tuple(names)
+    if type(f) is types.FunctionType and not f.__dict__ and not f.__code__.co_flags & inspect.CO_VARARGS:
+        # What follows, for a plain function: the general way takes 25 us, a tenth of a small fit.
+        code = f.__code__
+        plain_names = code.co_varnames[: code.co_argcount - len(f.__defaults__ or ())]
+        if len(plain_names) > 1:
+            return len(plain_names) - 1, plain_names[1:]
     try:
         kinds = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):

@@ -143,8 +143,11 @@ class Model:
         """For columns x..., y[, sigma]: residuals ``(f(x) - y) / sigma``."""
         if weighting not in (None, "sigma"):
             raise ValueError(f"weighting must be None or 'sigma', got {weighting!r}")
-        self._check(n_variables, n_parameters)
         weighted = weighting is not None
+        last: Kernel | None = self._made.get(("last", n_variables, n_parameters, weighted))
+        if last is not None and last.loss == loss and last.threads == threads:
+            return last  # who fits one small set of data fits many
+        self._check(n_variables, n_parameters)
         y, sigma = ex.variable(n_variables), ex.variable(n_variables + 1)
 
         def residual() -> tuple[list[Expression], list[list[Expression]] | None]:
@@ -159,7 +162,9 @@ class Model:
             assert self.function is not None
             return row_fill(self.function, self.derivative, (n_variables,), n_parameters, curve=True, weighted=weighted)
 
-        return self._kernel(("curve", n_variables, n_parameters, weighted), residual, compiled, loss, threads)
+        made = self._kernel(("curve", n_variables, n_parameters, weighted), residual, compiled, loss, threads)
+        self._made["last", n_variables, n_parameters, weighted] = made
+        return made
 
     def residual_kernel(self, shapes: Sequence[int] | int, n_parameters: int, loss: Loss, threads: int) -> Kernel:
         """For rows of data: residuals of ``row(theta, *columns)``.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cmath
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,10 +27,16 @@ def parameters(name: str, value: Any) -> Array:
         raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
     if array.size == 0:
         raise ValueError(f"{name} is empty: give at least one parameter")
-    bad = np.flatnonzero(~np.isfinite(array))
-    if len(bad):
+    if not all(map(math.isfinite, array.tolist())):
+        bad = np.flatnonzero(~np.isfinite(array))
         raise ValueError(f"{name}[{bad[0]}] is {array[bad[0]]}: every parameter must start at a finite number")
     return array
+
+
+class Checked(tuple[NDArray[Any], ...]):
+    """Columns that one front door has checked and hands to another."""
+
+    __slots__ = ()
 
 
 def column(name: str, value: Any) -> NDArray[Any]:
@@ -38,6 +46,8 @@ def column(name: str, value: Any) -> NDArray[Any]:
             value.to_numpy(zero_copy_only=False) if type(value).__module__.startswith("pyarrow") else value.to_numpy()
         )
     array = np.asarray(value)
+    if array.dtype.kind == "f" and array.ndim:
+        return array
     if array.dtype.kind == "O":
         try:
             array = array.astype(np.float64)
@@ -54,6 +64,8 @@ def column(name: str, value: Any) -> NDArray[Any]:
 
 def columns(data: Any) -> tuple[NDArray[Any], ...]:
     """The arrays of ``data`` (a tuple, a mapping or one array), all with the same number of rows."""
+    if isinstance(data, Checked):
+        return data
     if isinstance(data, Mapping):
         named = [(f"data[{key!r}]", value) for key, value in data.items()]
     elif isinstance(data, (tuple, list)) and not _is_numbers(data):
@@ -79,7 +91,7 @@ def _is_numbers(values: Sequence[Any]) -> bool:
 def finite(named: Sequence[tuple[str, NDArray[Any]]]) -> None:
     """Raise at the first NaN or infinity of arrays with rows along the first axis, naming array and row."""
     for name, array in named:
-        if array.dtype.kind in "fc" and not np.isfinite(array.sum()):
+        if array.dtype.kind in "fc" and not cmath.isfinite(array.sum()):  # on one number five times as fast as NumPy's
             good = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
             if not good.all():
                 row = int(np.argmin(good))

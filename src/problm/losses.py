@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,7 @@ class Loss:
     scale: float = 1.0
 
     @classmethod
+    @lru_cache(maxsize=64)
     def named(cls, name: str, scale: float = 1.0) -> Loss:
         function, bound, code = _BUILT_IN[name]
         return cls(name, function, bound, code, float(scale))

@@ -93,7 +93,7 @@ class CompiledRows:
 
     @cached_property
     def kernel(self) -> Any:
-        from .kernels import available_threads
+        from .threads import available_threads
 
         return self.model.residual_kernel(self.shapes, self.dim, self.loss, self.threads or available_threads())
 

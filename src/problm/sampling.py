@@ -132,12 +132,18 @@ class RandomOrder:
 class SampledColumns:
     """Columns of equal length read in a `RandomOrder`: gathered for a batch, in place for everything.
 
-    ``rows(lo, hi)`` gives contiguous arrays. Rows of a batch are gathered once and kept, because each is read
-    several times; for [0, n) the user's own arrays are returned.
+    ``rows(lo, hi)`` gives contiguous arrays, of the ``types`` asked for (the columns' own if not given). Rows of a
+    batch are gathered once and kept, because each is read several times; for [0, n) the user's own arrays are returned.
     """
 
-    def __init__(self, columns: Sequence[NDArray[np.generic]], rng: np.random.Generator | int | None = 0) -> None:
+    def __init__(
+        self,
+        columns: Sequence[NDArray[np.generic]],
+        rng: np.random.Generator | int | None = 0,
+        types: Sequence[np.dtype[Any]] | None = None,
+    ) -> None:
         self.columns = tuple(columns)
+        self._types = [c.dtype for c in self.columns] if types is None else types
         lengths = [len(c) for c in self.columns]
         # Compiled kernels read columns through their addresses: a short one would be read past its end.
         if len(set(lengths)) != 1:
@@ -145,7 +151,7 @@ class SampledColumns:
         self.n = lengths[0]
         self.order = RandomOrder(self.n, rng)
         self._kept = 0
-        self._buffers: list[NDArray[np.generic]] = [c[:0].copy() for c in self.columns]
+        self._buffers: list[NDArray[np.generic]] = []
 
     def rows(self, lo: int, hi: int) -> tuple[NDArray[np.generic], ...]:
         """Columns at the positions [lo, hi), each of shape (hi - lo, ...)."""
@@ -154,22 +160,42 @@ class SampledColumns:
         if hi == self.n and hi > self._kept:
             # The complement, at the jump to everything: read once, so not kept.
             index = self.order.indices(lo, hi)
-            return tuple(np.take(c, index, axis=0) for c in self.columns)
-        if hi > self._kept:
+            complement = tuple(self._empty(j, len(index)) for j in range(len(self.columns)))
+            for column, part in zip(self.columns, complement, strict=True):
+                gather(column, index, part)
+            return complement
+        if hi > self._kept or not self._buffers:
             self._gather(hi)
         return tuple(b[lo:hi] for b in self._buffers)
 
     def release(self) -> None:
         """Give the gathered rows back: from now on only [0, n) is read."""
         self._kept = 0
-        self._buffers = [c[:0].copy() for c in self.columns]
+        self._buffers = []
 
     def _gather(self, hi: int) -> None:
         index = self.order.indices(self._kept, hi)
+        if not self._buffers:
+            self._buffers = [self._empty(j, 0) for j in range(len(self.columns))]
         for j, column in enumerate(self.columns):
             if hi > len(self._buffers[j]):
-                grown = np.empty((max(hi, 2 * self._kept), *column.shape[1:]), dtype=column.dtype)
+                grown = self._empty(j, max(hi, 2 * self._kept))
                 grown[: self._kept] = self._buffers[j][: self._kept]
                 self._buffers[j] = grown
-            np.take(column, index, axis=0, out=self._buffers[j][self._kept : hi], mode="clip")
+            gather(column, index, self._buffers[j][self._kept : hi])
         self._kept = hi
+
+    def _empty(self, j: int, rows: int) -> NDArray[np.generic]:
+        return np.empty((rows, *self.columns[j].shape[1:]), dtype=self._types[j])
+
+
+def gather(column: NDArray[Any], index: Index, out: NDArray[Any]) -> None:
+    """``out[:] = column[index]`` in time that does not depend on the length of the column.
+
+    ``np.take`` is the faster of the two, but copies the whole of an array that is not contiguous first, as ``x[:, 0]``
+    is not (measured, 2000 of 4 * 10^6 rows: 4.7 ms; indexing 12 us).
+    """
+    if column.flags.c_contiguous and column.dtype == out.dtype:
+        np.take(column, index, axis=0, out=out, mode="clip")
+    else:
+        out[...] = column[index]

@@ -149,14 +149,15 @@ def least_squares(
     )
     if nan_policy not in ("reject", "raise", "omit"):
         raise ValueError(f"nan_policy must be 'reject', 'raise' or 'omit', got {nan_policy!r}")
-    stored = data is not None and (client is not None or is_stored(data, max_memory))
+    checked = isinstance(data, inputs.Checked)
+    stored = data is not None and not checked and (client is not None or is_stored(data, max_memory))
     rows = () if data is None or stored else inputs.columns(data)
     if stored and nan_policy == "omit":
         raise ValueError("nan_policy='omit' needs data in memory: remove rows with NaN from the files first")
     if rows:
         if nan_policy == "omit":
             rows = inputs.omit_nan(rows)
-        elif len(rows[0]) <= inputs.CHECK_UP_TO:
+        elif not checked and len(rows[0]) <= inputs.CHECK_UP_TO:
             inputs.finite([(f"data[{i}]", a) for i, a in enumerate(rows)])
     the_loss = as_loss(loss, f_scale)
     if not callable(jac) and jac not in JACOBIANS:
@@ -186,19 +187,15 @@ def least_squares(
         raise ValueError(
             f"{problem.n} residual blocks cannot determine {dim} parameters: give more data or fix parameters"
         )
-    from .report.progress import showing
+    options["acceptance"] = "holdout" if acceptance is None else acceptance
+    options["nan_policy"] = "raise" if nan_policy == "raise" else "reject"
+    if not progress and not hasattr(problem, "close"):
+        result = solve(problem, start, space=space, rng=rng, callback=callback, **options)
+    else:
+        from .report.progress import showing
 
-    with showing(callback, progress) as callback, _released(problem):
-        result = solve(
-            problem,
-            start,
-            space=space,
-            acceptance="holdout" if acceptance is None else acceptance,
-            nan_policy="raise" if nan_policy == "raise" else "reject",
-            rng=rng,
-            callback=callback,
-            **options,
-        )
+        with showing(callback, progress) as callback, _released(problem):
+            result = solve(problem, start, space=space, rng=rng, callback=callback, **options)
     names = tuple(getattr(fun, "parameters", None) or ())  # of a formula
     if len(names) == dim and all(isinstance(n, str) for n in names):
         result.names = names

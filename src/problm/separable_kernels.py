@@ -17,8 +17,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
+from .block_costs import rho
+from .fills import FASTMATH
 from .jit import njit
-from .kernels import FASTMATH, _rho
 
 _f8, _i8 = types.float64, types.int64
 _options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
@@ -89,7 +90,7 @@ def block_costs(phi, y, code, s2, costs, coefficients):  # type: ignore[no-untyp
     total = 0.0
     for b in range(n):
         square = _project(phi[b], y[b], Q, R, c, r)
-        cost = 0.5 * square if code == 0 else 0.5 * s2 * _rho(code, 0, square / s2)[0]
+        cost = 0.5 * square if code == 0 else 0.5 * s2 * rho(code, 0, square / s2)[0]
         if costs.shape[0] > 0:
             costs[b] = cost
         if coefficients.shape[0] > 0:
@@ -115,7 +116,7 @@ def block_sums(phi, slope, y, code, s2, exact, outer, costs, gradient, hessian, 
         square = _project(phi[b], y[b], Q, R, c, r)
         weight, cost = 1.0, 0.5 * square
         if code != 0:
-            value, weight = _rho(code, 0, square / s2)
+            value, weight = rho(code, 0, square / s2)
             cost = 0.5 * s2 * value
         total += cost
         if costs.shape[0] > 0:

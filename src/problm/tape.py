@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 
 from . import vecmath as vm
 from .faddeeva import w as _w
+from .fills import BLOCK, FASTMATH, fill_function
 from .jit import njit
-from .kernels import BLOCK, FASTMATH, fill_function
 from .simd import elementwise, multiply, multiply_add
 
 Array = NDArray[np.float64]

@@ -24,9 +24,12 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
+from ..block_costs import block_costs
+from ..columns import load_rows
+from ..fills import BLOCK, FASTMATH
 from ..jit import njit
-from ..kernels import BLOCK, FASTMATH, _add_products, _block_costs, _load
 from ..manifolds import rotate
+from ..passes import add_row_products
 
 _f8, _i8 = types.float64, types.int64
 OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
@@ -145,7 +148,7 @@ def _block(rows, m, Q, S, T, code, scale, u, cost, weight):  # type: ignore[no-u
         u[0, i] = S[0, 0] * c0 + S[0, 1] * c1 + S[0, 2] * c2
         u[1, i] = S[1, 1] * c1 + S[1, 2] * c2
         u[2, i] = S[2, 2] * c2
-    return _block_costs(r, m, C2, code, 0, scale, cost, weight)
+    return block_costs(r, m, C2, code, 0, scale, cost, weight)
 
 
 _ARGS = (_i8[:, ::1], _i8, _i8, _f8[:, ::1], _f8[:, ::1], _f8[::1], _i8, _f8)
@@ -160,7 +163,7 @@ def costs_chunk(columns, lo, hi, Q, S, T, code, scale, costs, total):  # type: i
     at = lo
     while at < hi:
         m = min(BLOCK, hi - at)
-        _load(columns, at, m, rows)
+        load_rows(columns, at, m, rows)
         total[0] += _block(rows, m, Q, S, T, code, scale, u, cost, weight)
         if costs.shape[0] > 0:
             for i in range(m):
@@ -177,7 +180,7 @@ def solution_chunk(columns, lo, hi, Q, S, T, points, residuals, squares):  # typ
     at = lo
     while at < hi:
         m = min(BLOCK, hi - at)
-        _load(columns, at, m, rows)
+        load_rows(columns, at, m, rows)
         _block(rows, m, Q, S, T, 0, 1.0, u, cost, weight)
         for i in range(m):
             squares[at - lo + i] = 2.0 * cost[i]
@@ -208,18 +211,18 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
     at = lo
     while at < hi:
         m = min(BLOCK, hi - at)
-        _load(columns, at, m, rows)
+        load_rows(columns, at, m, rows)
         moments[0] += _block(rows, m, Q, S, T, code, scale, u, cost, weight)
         if costs.shape[0] > 0:
             for i in range(m):
                 costs[at - lo + i] = cost[i]
         if code == 0:
-            _add_products(u, 0, k, m, 0, 1, moments)
+            add_row_products(u, 0, k, m, 0, 1, moments)
         else:
             for a in range(k):
                 for i in range(m):
                     u[k + a, i] = weight[i] * u[a, i]
-            _add_products(u, k, k, m, 0, 1, moments)
+            add_row_products(u, k, k, m, 0, 1, moments)
         if outer:
             for c in range(1, C):
                 b = 3 * (c - 1)
@@ -243,7 +246,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
                         row[i] += q * u[4 + c, i]
                 for i in range(m):
                     row[i] *= weight[i] * u[3, i]
-            _add_products(g, 0, d, m, 0, 0, products)
+            add_row_products(g, 0, d, m, 0, 0, products)
         at += m
 
 

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..chunks import sum_chunks
-from ..kernels import CHUNK, _square, available_threads, describe, loadable
+from ..kernels import CHUNK, available_threads, describe, loadable, square
 from ..losses import USER_CODE, Loss, as_loss
 from ..normal import Normal
 from ..result import Result
@@ -155,7 +155,7 @@ class AffineProblem:
         moments, products = sum_chunks(chunk, n, CHUNK, self._threads)
         gradient, hessian = np.empty(d), np.empty((d, d))
         assemble(moments, R, Q, S, N, self._exact, gradient, hessian)
-        return Normal(n, float(moments[0]), gradient, hessian, _square(products, d) if outer else None)
+        return Normal(n, float(moments[0]), gradient, hessian, square(products, d) if outer else None)
 
     def costs(self, theta: Array, lo: int, hi: int) -> Array:
         costs = np.empty(hi - lo)

@@ -18,8 +18,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
+from ..block_costs import rho
+from ..fills import FASTMATH
 from ..jit import njit
-from ..kernels import FASTMATH, _rho
 
 _f8, _i8 = types.float64, types.int64
 CAMERA = 20
@@ -52,7 +53,7 @@ def _project(cam, u, v, scratch, D):  # type: ignore[no-untyped-def]
 
 @njit(_f8(_i8, _f8), **OPTIONS)
 def _rho_curvature(code, z):  # type: ignore[no-untyped-def]
-    """The second derivative of the loss `problm.kernels._rho`."""
+    """The second derivative of the loss `problm.block_costs.rho`."""
     if code == 1:
         return -0.5 / (z * np.sqrt(z)) if z > 1.0 else 0.0
     if code == 2:
@@ -99,7 +100,7 @@ def _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums):  # type
         if code == 0:
             total += 0.5 * square
         else:
-            value, w = _rho(code, 0, square / s2)
+            value, w = rho(code, 0, square / s2)
             total += 0.5 * s2 * value
         a0, a1 = D[0, 0] * iz, D[0, 1] * iz
         b0, b1 = D[1, 0] * iz, D[1, 1] * iz

@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from ..fills import FASTMATH
 from ..jit import njit
-from ..kernels import FASTMATH, _linearize_chunk
 from ..manifolds import compiled, move_essential, move_fundamental, multiply, walk_sphere
+from ..passes import linearize_chunk
 from .minimal import five_point, four_point, seven_point
 from .two_view_kernels import encode_essential, encode_fundamental, encode_homography
 
@@ -193,7 +194,7 @@ def descend(kind, fill, components, columns, m, A1, B2, starts, scales, steps, c
             scale = scales[level]
             sums[:] = 0.0
             point = _encode(kind, theta, A1, B2)
-            _linearize_chunk(
+            linearize_chunk(
                 fill, point, columns, 0, m, no_int, no_float, d, components, SMOOTH_TRUNCATED, 0, scale,
                 0, no_float, sums,
             )  # fmt: skip
@@ -203,7 +204,7 @@ def descend(kind, fill, components, columns, m, A1, B2, starts, scales, steps, c
                 moved = _move(kind, theta, step)
                 trial[:] = 0.0
                 point = _encode(kind, moved, A1, B2)
-                _linearize_chunk(
+                linearize_chunk(
                     fill, point, columns, 0, m, no_int, no_float, d, components, SMOOTH_TRUNCATED, 0, scale,
                     0, no_float, trial,
                 )  # fmt: skip

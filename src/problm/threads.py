@@ -1,0 +1,23 @@
+"""How many cores, and the threads that share them."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+
+def available_threads() -> int:
+    """Cores that this process may use, or fewer where OMP_NUM_THREADS or NUMBA_NUM_THREADS say so."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        text = os.environ.get(name, "")
+        if text.isdigit() and int(text) > 0:
+            cores = min(cores, int(text))
+    return cores
+
+
+@lru_cache(maxsize=1)
+def pool(process: int) -> ThreadPoolExecutor:
+    """The threads of a process, by its number: a forked one needs its own."""
+    return ThreadPoolExecutor(max_workers=max(8, available_threads()), thread_name_prefix="problm")
