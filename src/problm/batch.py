@@ -102,6 +102,16 @@ class Batch:
         triangle: Array = factor(self.theta, 0, self.size)
         return triangle
 
+    def uncertainty(self) -> Array | None:
+        """Norms of the errors of the batch's Jacobian at theta, column by column (d,); None where it is exact."""
+        uncertainty = getattr(self.problem, "uncertainty", None)
+        if uncertainty is None:
+            return None
+        self.jacobian_rows += 2 * self.size
+        self.jacobian_calls += 2
+        errors: Array | None = uncertainty(self.theta, 0, self.size)
+        return errors
+
     def trial(self, theta: Theta) -> float:
         """Evaluate the batch at another point; returns the change of its mean cost."""
         assert self._normal is not None

@@ -122,10 +122,26 @@ class FunctionProblem:
             residuals = self._residuals(theta, rows)
             columns = np.vstack([self._jacobian(theta, rows, residuals), residuals])
             if not self.loss.is_linear:
-                weight = self.loss.cost_and_weight(self._squares(residuals))[1]
-                columns *= np.sqrt(np.repeat(weight, self.components))
+                columns *= np.sqrt(self._weights(residuals))
             triangle = np.linalg.qr(np.vstack([triangle, columns.T]), mode="r")
         return np.asarray(triangle)
+
+    def uncertainty(self, theta: Theta, lo: int, hi: int) -> Array | None:
+        """Norms (d,) of what the columns of the weighted Jacobian change when the steps of the differences double.
+
+        As large as the error of forward differences, and three times that of central ones. None for derivatives that
+        are exact.
+        """
+        if callable(self.jac) or self.jac == "cs":
+            return None
+        squares = np.zeros(self.dim)
+        for _, _, rows in self._chunks(lo, hi):
+            residuals = self._residuals(theta, rows)
+            change = self._jacobian(theta, rows, residuals, 2.0) - self._jacobian(theta, rows, residuals)
+            if not self.loss.is_linear:
+                change *= np.sqrt(self._weights(residuals))
+            squares += np.einsum("ij,ij->i", change, change)
+        return np.sqrt(squares)
 
     def sharpen(self) -> bool:
         """Go over from forward to central differences; whether that was possible."""
@@ -179,8 +195,10 @@ class FunctionProblem:
         r = r.reshape(-1)
         return r if r.dtype.kind in "fc" and r.dtype.itemsize >= 8 else r.astype(np.float64)
 
-    def _jacobian(self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array) -> Array:
-        """Transposed Jacobian of some rows, (d, k * p)."""
+    def _jacobian(
+        self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, longer: float = 1.0
+    ) -> Array:
+        """Transposed Jacobian of some rows, (d, k * p), by differences of the usual steps or longer ones."""
         k = len(residuals) // self.components
         if callable(self.jac):
             j = np.asarray(self.jac(theta, *rows), dtype=np.float64)
@@ -189,7 +207,7 @@ class FunctionProblem:
                 raise ValueError(f"jac returned shape {j.shape} for {k} rows of data, expected {want}")
             return j.reshape(-1, self.dim).T
         result = np.empty((self.dim, len(residuals)))
-        relative = _STEP[self.jac]
+        relative = longer * _STEP[self.jac]
         for a, size in enumerate(self._sizes(theta)):
             result[a] = self._difference(theta, rows, residuals, a, relative * size)
         return result
@@ -222,6 +240,10 @@ class FunctionProblem:
         point = self._moved(theta, a, h)
         width = point[a] - theta[a] if self.flat else h  # what was added after rounding
         return (self._residuals(point, rows) - residuals) / width
+
+    def _weights(self, residuals: Array) -> Array:
+        """Weights of the residuals by the loss of their blocks, (k * p,)."""
+        return np.repeat(self.loss.cost_and_weight(self._squares(residuals))[1], self.components)
 
     def _squares(self, residuals: Array) -> Array:
         """Squared norms of the blocks, (k,)."""

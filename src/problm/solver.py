@@ -115,7 +115,7 @@ class _Run:
         self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
         self.growth = Growth(n, o.accuracy, o.confidence, getattr(self.problem, "largest_batch", None))
         self.rng: np.random.Generator | None = None
-        self.sharpened = False
+        self.sharpened = self.trusting = False
         self.saver: Checkpoint | None = None
         self.first_costs: tuple[float, float] = (math.nan, math.inf)
         if self.before is not None:
@@ -146,9 +146,11 @@ class _Run:
             if self.saver is not None:
                 self.saver.note(self)
             system = self.linearize()
+            if batch.full and system.clouded and self.sharpen():
+                continue  # before steps along the noise of forward differences lead astray
             if batch.full:
                 if (status := self.termination.converged(system)) is not None:
-                    if self.sharpen():
+                    if self.sharpen() or self.look_closer():
                         continue
                     return status
             elif policy.noise_rule:
@@ -165,7 +167,7 @@ class _Run:
             step = self.descend(system)
             if step is None:
                 if batch.full:
-                    if self.sharpen():
+                    if self.sharpen() or self.look_closer():
                         continue
                     return self.termination.stalled(system)
                 self.damping.reset()
@@ -190,7 +192,9 @@ class _Run:
         batch = self.batch
         self.check_time(batch.size)
         normal = batch.linearize(self.policy.noise_rule)
-        system = self.system = System(normal, batch.theta, self.space, self.damping.scaling, batch.factor)
+        system = self.system = System(
+            normal, batch.theta, self.space, self.damping.scaling, batch.factor, None if self.trusting else batch.uncertainty
+        )
         if not system.finite or not math.isfinite(normal.cost):
             raise _not_finite(self.problem, batch.theta)
         if not len(self.history):
@@ -231,6 +235,17 @@ class _Run:
         self.termination.grown()
         self.damping.reset()
         self.damping.value = 1e-3 * self.system.least_curvature  # what is left is what damping suppressed
+        self.batch.move(self.batch.theta)
+        return True
+
+    def look_closer(self) -> bool:
+        """Believe the derivatives to the last digit from now on, where what their errors may have made up promises a
+        decrease that matters: whether it is real, the next steps show."""
+        if not self.system.clouded or self.termination.flat(self.system):
+            return False
+        self.trusting = True
+        self.termination.grown()
+        self.damping.reset()
         self.batch.move(self.batch.theta)
         return True
 

@@ -30,6 +30,8 @@ _REFINE = 1e-4
 """Least Cholesky pivot, about 1 / condition of J, below which the factor of J itself is used."""
 _RANK = 1e-14
 """Singular values of J, relative to the largest, that count as zero: the rounding of a QR over many rows."""
+_DOUBTFUL = 1e-5
+"""Singular values that derivatives by differences may have got from their errors: these are then measured."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class System:
     """
 
     __slots__ = (
-        "_diagonal", "_factor", "_free", "_gauss_newton", "_gradient", "_matrix", "_scale", "_space", "_svd", "_theta",
-        "cost", "count", "decrement", "finite", "least_curvature", "normal", "singular",
+        "_diagonal", "_free", "_gauss_newton", "_gradient", "_inverse_root", "_matrix", "_scale", "_space", "_spectrum",
+        "_svd", "_theta", "clouded", "cost", "count", "decrement", "finite", "least_curvature", "normal", "singular",
     )  # fmt: skip
 
     def __init__(
@@ -75,10 +77,13 @@ class System:
         space: Space,
         scaling: Callable[[Array], Array | None],
         refine: Callable[[], Array | None] | None = None,
+        uncertainty: Callable[[], Array | None] | None = None,
     ) -> None:
         self.normal = normal
-        self._factor: Array | None = None
+        self._inverse_root: Array | None = None
+        self.clouded = False  # whether errors of the Jacobian hide directions that the parameters could take
         self._svd: tuple[Array, Array, Array] | None = None
+        self._spectrum: tuple[Array, Array] | None = None
         self.count = normal.count
         self.cost = normal.cost / normal.count
         self._space, self._theta = space, theta
@@ -88,8 +93,9 @@ class System:
         if self._free is not None:
             gradient, matrix = gradient[self._free], matrix[np.ix_(self._free, self._free)]
         diagonal = matrix.diagonal()
-        # A parameter without any influence keeps a positive scale, so that damping holds it still.
-        least = max(1e-28 * max(diagonal.tolist(), default=0.0), 1e-300)
+        # A parameter without any influence keeps a positive scale, so that damping holds it still. No other limit:
+        # columns of the Jacobian may differ by 1e21 (a decay that has run away) and all be exact.
+        least = 1e-300
         scale = self._scale = np.sqrt(normal.count / np.maximum(diagonal, least))
         mean_scale = scale / normal.count
         self._matrix = matrix * scale * mean_scale[:, None]
@@ -107,7 +113,7 @@ class System:
         self.decrement = 0.5 * float(self._gradient.dot(self._gauss_newton))
         self.least_curvature = pivot * pivot  # of the scaled H: its least eigenvalue, roughly
         if pivot < _REFINE and refine is not None and math.isfinite(self.decrement):
-            self._refine(refine())
+            self._refine(refine(), uncertainty)
         self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
 
     def step(self, damping: float) -> tuple[Array, float, float]:
@@ -157,17 +163,26 @@ class System:
             root = 1.0 if self._diagonal is None else 1.0 / np.sqrt(self._diagonal)
             values, vectors = np.linalg.eigh(self._matrix * root * np.reshape(root, (-1, 1)))
             values, parts = np.maximum(values, 0.0), vectors.T @ (root * self._gradient)
-        squares = parts**2
         # Singular values of the refined factor are resolved however small, eigenvalues of H to 1e-16 of the largest.
-        damping = 1e-300 if self._svd is not None else 1e-16 * float(values.max(initial=0.0)) + 1e-300
-        for _ in range(30):
-            shifted = values + damping
-            length = math.sqrt(float((squares / shifted**2).sum()))
-            if length <= 1.1 * radius or not math.isfinite(length):
-                break
-            slope = float((squares / shifted**3).sum())
-            damping += length**2 / slope * (length - radius) / radius
-        return damping, length
+        least = 1e-300 if self._svd is not None else 1e-16 * float(values.max(initial=0.0)) + 1e-300
+        return _secular(values, parts, radius, least)
+
+    def within_reach(self) -> float:
+        """Decrease of the mean cost that the model promises for the best step of a tenth of the point's length.
+
+        What a nearly singular direction promises farther away is no promise; what it promises here is one.
+        """
+        reach = 0.1 * math.sqrt(self._point_squared(None))
+        if not reach > 0.0:
+            return self.decrement
+        if self._spectrum is not None:  # with what the errors of the Jacobian may have made up: it may be real
+            inner, roots = self._spectrum
+            values, parts = roots**2, inner * roots
+        else:
+            values, vectors = np.linalg.eigh(self._matrix)
+            values, parts = np.maximum(values, 0.0), vectors.T @ self._gradient
+        x = parts / (values + _secular(values, parts, reach, 1e-300)[0])
+        return float(x @ (parts - 0.5 * values * x))
 
     def column_cosine(self) -> float:
         """Largest cosine between the residual vector and a column of the Jacobian."""
@@ -207,11 +222,9 @@ class System:
 
     def covariance_root(self) -> Array | None:
         """B with ``B B^T = (J^T J)^-1`` from the refined factor, (d, rank); None where it was not needed."""
-        if self._factor is None:
+        if self._inverse_root is None:
             return None
-        _, values, right = np.linalg.svd(self._factor, full_matrices=False)
-        keep = values > values[0] * _RANK
-        root: Array = self._scale[:, None] * (right[keep].T / values[keep]) / math.sqrt(self.count)
+        root: Array = self._scale[:, None] * self._inverse_root / math.sqrt(self.count)
         if self._free is None:
             return root
         full = np.zeros((self._space.dim, root.shape[1]))
@@ -225,25 +238,38 @@ class System:
         full[index] = self.normal.gradient[index]
         return full
 
-    def _refine(self, factor: Array | None) -> None:
-        """Take over the triangular factor of [J r], (d + 1, d + 1): singular values instead of their squares."""
+    def _refine(self, factor: Array | None, uncertainty: Callable[[], Array | None] | None) -> None:
+        """Take over the triangular factor of [J r], (d + 1, d + 1): singular values instead of their squares.
+
+        The rank is that of the Jacobian with unit columns, not of one in the metric of the damping, whose columns may
+        be of very different lengths. Singular values that its errors can explain (Weyl) count as zero.
+        """
         if factor is None or not np.isfinite(factor).all():
             return
         d = self._space.dim
         jacobian = factor[:, :d] if self._free is None else factor[:, self._free]
         root = math.sqrt(self.count)
-        self._factor = jacobian * (self._scale / root)
-        units = self._factor if self._diagonal is None else self._factor / np.sqrt(self._diagonal)
-        left, values, right = np.linalg.svd(units, full_matrices=False)
-        keep = values > values[0] * _RANK
-        if not keep.any():  # a loss that gives every block the weight zero
-            self._factor = None
+        left, values, right = np.linalg.svd(jacobian * (self._scale / root), full_matrices=False)
+        level = _RANK * values[0]
+        if values[-1] < _DOUBTFUL * values[0] and uncertainty is not None and (errors := uncertainty()) is not None:
+            errors = errors if self._free is None else errors[self._free]
+            level = max(level, float(np.linalg.norm(errors * self._scale)) / root)
+            self.clouded = bool(values[-1] <= level)
+        seen = values > _RANK * values[0]
+        self._spectrum = (left.T @ factor[:, d] / root)[seen], values[seen]
+        rank = int(np.count_nonzero(values > level))
+        if not rank:  # a loss that gives every block the weight zero
             return
-        inner = left[:, keep].T @ factor[:, d] / root
-        self._svd = (inner, values[keep], right[keep].T)
-        self.least_curvature = float(values[keep][-1]) ** 2
-        self.singular = not bool(keep.all())
-        x = right[keep].T @ (inner / values[keep])
+        left, values, right = left[:, :rank], values[:rank], right[:rank]
+        self._inverse_root = right.T / values
+        if self._diagonal is not None:
+            left, values, right = np.linalg.svd(left * values @ (right / np.sqrt(self._diagonal)), full_matrices=False)
+            left, values, right = left[:, :rank], values[:rank], right[:rank]
+        inner = left.T @ factor[:, d] / root
+        self._svd = (inner, values, right.T)
+        self.least_curvature = float(values[-1]) ** 2
+        self.singular = rank < len(self._scale)
+        x = right.T @ (inner / values)
         self._gauss_newton = x if self._diagonal is None else x / np.sqrt(self._diagonal)
         self.decrement = 0.5 * float(inner @ inner)
 
@@ -280,3 +306,17 @@ class System:
         step = np.clip(step, least, most)
         y = step[index] / self._scale
         return step, -float(self._gradient @ y + 0.5 * y @ self._matrix @ y), float(y @ y)
+
+
+def _secular(values: Array, parts: Array, radius: float, least: float) -> tuple[float, float]:
+    """A damping of at least ``least`` for which ``parts / (values + damping)`` is as long as the radius, to a tenth of
+    it, and that length: Hebden's iteration (More 1978)."""
+    squares, damping, length = parts**2, least, math.inf
+    for _ in range(30):
+        shifted = values + damping
+        length = math.sqrt(float((squares / shifted**2).sum()))
+        if length <= 1.1 * radius or not math.isfinite(length):
+            break
+        slope = float((squares / shifted**3).sum())
+        damping += length**2 / slope * (length - radius) / radius
+    return damping, length
