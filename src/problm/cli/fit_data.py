@@ -67,6 +67,8 @@ def split_model(text: str, file: str, variables: str | None) -> tuple[Model, lis
 
 def _in_place(file: str) -> bool:
     """Whether the file is one that the library reads by itself, in parts."""
+    if os.path.isfile(file):  # whatever its name: data[1].csv is no pattern
+        return False
     return "://" in file or any(mark in file for mark in "*?[") or os.path.isdir(file)
 
 
