@@ -15,6 +15,7 @@ Examples
 --------
 >>> a, b, x = parameter(0), parameter(1), variable(0)
 >>> f = a * exp(-b * x)
+>>> from problm.expression_text import to_text
 >>> to_text(f, ["a", "b"], ["x"])
 'a * exp(-b * x)'
 >>> exp(-b * x) is f.args[1]
@@ -154,6 +155,8 @@ class Expression:
         return _node, (self.op, self.args, self.value)  # made anew where it is unpickled, and shared there
 
     def __repr__(self) -> str:
+        from .expression_text import to_text
+
         return f"<expression {to_text(self)}>"
 
 
@@ -397,37 +400,3 @@ def substitute(e: Expression, parameters: dict[int, Expression]) -> Expression:
         else:
             made[node.serial] = make(node.op, *(made[a.serial] for a in node.args)) if node.args else node
     return made[e.serial]
-
-
-_INFIX = {"add": (" + ", 1), "sub": (" - ", 1), "mul": (" * ", 2), "div": (" / ", 2), "pow": (" ** ", 4),
-          "lt": (" < ", 0), "le": (" <= ", 0), "eq": (" == ", 0)}  # fmt: skip
-
-
-def to_text(e: Expression, parameters: Sequence[str] = (), variables: Sequence[str] = ()) -> str:
-    """The expression in Python's notation; names default to p0, p1, ... and x0, x1, ..."""
-    made: dict[int, tuple[str, int]] = {}
-
-    def part(a: Expression, least: int) -> str:
-        text, strength = made[a.serial]
-        return text if strength >= least else f"({text})"
-
-    for node in topological([e]):
-        index = int(node.value) if node.op in ("parameter", "variable") else 0
-        if node.op == "constant":
-            made[node.serial] = (
-                f"{node.value:.17g}" if node.value % 1.0 else f"{node.value:.15g}",
-                5 if node.value >= 0 else 1,
-            )
-        elif node.op == "parameter":
-            made[node.serial] = (parameters[index] if index < len(parameters) else f"p{index}", 5)
-        elif node.op == "variable":
-            made[node.serial] = (variables[index] if index < len(variables) else f"x{index}", 5)
-        elif node.op == "neg":
-            made[node.serial] = (f"-{part(node.args[0], 2)}", 1)
-        elif node.op in _INFIX:
-            sign, strength = _INFIX[node.op]
-            left = part(node.args[0], strength + (node.op == "pow"))
-            made[node.serial] = (f"{left}{sign}{part(node.args[1], strength + (node.op != 'pow'))}", strength)
-        else:
-            made[node.serial] = (f"{node.op}({', '.join(part(a, 0) for a in node.args)})", 5)
-    return made[e.serial][0]

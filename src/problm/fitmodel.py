@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from . import expression as ex
 from .differentiate import derivatives
 from .expression import Expression, TraceError
+from .expression_text import to_text
 from .losses import Loss
 from .tracing import outputs, trace
 
@@ -81,7 +82,7 @@ class Model:
         """The right side as text, or the name of the function."""
         if self.body is None:
             return getattr(self.function, "__name__", "function")
-        return ex.to_text(self.body, self.parameters, self.variables)
+        return to_text(self.body, self.parameters, self.variables)
 
     def __repr__(self) -> str:
         left = f"{self.response} ~ " if self.response else ""
