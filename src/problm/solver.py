@@ -115,6 +115,7 @@ class _Run:
         self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
         self.growth = Growth(n, o.accuracy, o.confidence, getattr(self.problem, "largest_batch", None))
         self.rng: np.random.Generator | None = None
+        self.previous: Theta = None
         self.sharpened = self.trusting = False
         self.saver: Checkpoint | None = None
         self.first_costs: tuple[float, float] = (math.nan, math.inf)
@@ -176,6 +177,7 @@ class _Run:
 
             verdict = _TAKE if batch.full else policy.judge(Step(batch, step.step, self.generator))
             if verdict.accept:
+                self.previous = batch.theta
                 batch.accept()
                 self.damping.accept(step.ratio)
                 self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
@@ -192,10 +194,18 @@ class _Run:
         batch = self.batch
         self.check_time(batch.size)
         normal = batch.linearize(self.policy.noise_rule)
-        system = self.system = System(
-            normal, batch.theta, self.space, self.damping.scaling, batch.factor, None if self.trusting else batch.uncertainty
-        )
-        if not system.finite or not math.isfinite(normal.cost):
+        if not math.isfinite(normal.cost + float(normal.hessian.trace())):
+            if self.previous is None or self.options.nan_policy == "raise":
+                raise _not_finite(self.problem, batch.theta)
+            # The cost is finite there, or the step would not have been taken, but not the Jacobian: step back.
+            batch.move(self.previous)
+            self.previous = None
+            self.damping.reject(ratio=math.nan)
+            self.record("undo", self.system.cost)
+            return self.linearize()
+        errors = None if self.trusting else batch.uncertainty
+        system = self.system = System(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
+        if not system.finite:
             raise _not_finite(self.problem, batch.theta)
         if not len(self.history):
             self.termination.zero = 1e-30 * system.cost
@@ -295,7 +305,7 @@ class _Run:
     def check_time(self, size: int) -> None:
         """Do not begin a pass that would not end in time."""
         if self.options.max_time < math.inf:
-            seconds = time.perf_counter() - self.began + self.batch.seconds(size) / 2
+            seconds = time.perf_counter() - self.began + self.batch.seconds(size)
             if seconds > self.options.max_time and hasattr(self, "system"):
                 raise _Stop(Status.TIME)
 
