@@ -39,25 +39,30 @@ def _figure(panel: Panel) -> Any:
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.add_subplot()
     named: set[str] = set()
+    crowded = len(panel.series) > 3 * len({s.label for s in panel.series})
     for series in panel.series:
         label = None if series.label in named else series.label
         named.add(series.label)
-        style: dict[str, Any] = {"color": series.colour, "label": label, "linewidth": 1.2, "alpha": 0.85}
+        style: dict[str, Any] = {"color": series.colour, "label": label, "linewidth": 1.2}
+        style["alpha"] = 0.4 if crowded else 0.85
         if series.marker:
             axes.plot(series.x, series.y, "o", **style)
         elif series.step:
             axes.step(series.x, series.y, where="post", **style)
         else:
-            axes.plot(series.x, series.y, ".-", **style)
+            axes.plot(series.x, series.y, "-" if crowded else ".-", **style)
     axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     positive = {axis: [v for s in panel.series for v in getattr(s, axis) if v > 0] for axis in "xy"}
     if panel.log_x and positive["x"]:
         axes.set_xscale("log")
     if panel.log_y and positive["y"]:
         axes.set_yscale("log")
+    elif panel.y_range is not None:
+        axes.set_ylim(*panel.y_range)
     axes.grid(alpha=0.3)
     if named:
-        axes.legend(fontsize="x-small")
+        for handle in axes.legend(fontsize="x-small").legend_handles:
+            handle.set_alpha(1.0)
     return figure
 
 

@@ -148,7 +148,10 @@ def cost_profiles(title: str, records: Sequence[Record], methods: Sequence[Metho
         costs = [[cost_at(r, budget) for r in runs if r["case"] == case] for case in best]
         shares = cost_profile(costs, list(best.values()), taus)
         series.append(Series(method.label, method.colour, (taus - 1.0).tolist(), shares.tolist(), step=True))
-    return Panel(f"{title}: after {1e3 * budget:g} ms", "τ − 1", "share of runs with cost ≤ τ f*", series, log_x=True)
+    return Panel(
+        f"{title}: after {1e3 * budget:g} ms", "τ − 1", "share of runs with cost ≤ τ f*", series, log_x=True,
+        y_range=(0.0, 1.0),
+    )  # fmt: skip
 
 
 def share_within(records: Sequence[Record], method: str, budget: float, tau: float = 1.01) -> float:
@@ -180,7 +183,11 @@ def time_profiles(title: str, records: Sequence[Record], methods: Sequence[Metho
     label = f"share of starts solved to {level:.7g} F*"
     return [
         Panel(
-            f"{title}: performance profile", "time relative to the fastest", label, lines(taus, performance), log_x=True
+            f"{title}: performance profile", "time relative to the fastest", label, lines(taus, performance),
+            log_x=True, y_range=(0.0, 1.0),
         ),
-        Panel(f"{title}: data profile", "work [passes over the data]", label, lines(budgets, data), log_x=True),
-    ]
+        Panel(
+            f"{title}: data profile", "work [passes over the data]", label, lines(budgets, data), log_x=True,
+            y_range=(0.0, 1.0),
+        ),
+    ]  # fmt: skip

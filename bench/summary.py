@@ -39,6 +39,8 @@ class Panel:
     series: list[Series] = field(default_factory=list)
     log_x: bool = False
     log_y: bool = False
+    y_range: tuple[float, float] | None = None
+    """Of a linear axis; by default what the data take."""
 
 
 @dataclass

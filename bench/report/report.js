@@ -23,7 +23,7 @@
     if (value === null || value === undefined) return "–";
     if (value === 0) return "0";
     const size = Math.abs(value);
-    if (size >= 1e5 || size < 1e-3) return value.toExponential(2).replace("e+", "e");
+    if (size >= 1e5 || size < 1e-3) return Number(value.toPrecision(3)).toExponential().replace("e+", "e");
     return String(Number(value.toPrecision(3)));
   }
 
@@ -42,10 +42,13 @@
       const first = Math.ceil(low - 1e-9), last = Math.floor(high + 1e-9);
       const step = Math.max(1, Math.ceil((last - first + 1) / 7));
       for (let e = first; e <= last; e += step) found.push(e);
-      if (found.length >= 2) return found;
+      if (found.length >= 3) return found;
+      // Less than three decades: 1, 2, 5; on a narrow range the round numbers of a linear axis.
       found.length = 0;
-      for (let k = 0; k <= 4; k++) found.push(low + (k * (high - low)) / 4);
-      return found;
+      for (let e = Math.floor(low); e <= high; e++) {
+        for (const m of [1, 2, 5]) if (e + Math.log10(m) >= low - 1e-9 && e + Math.log10(m) <= high + 1e-9) found.push(e + Math.log10(m));
+      }
+      return found.length >= 3 ? found : ticks(Math.pow(10, low), Math.pow(10, high), false).filter((v) => v > 0).map(Math.log10);
     }
     const raw = (high - low) / 5, power = Math.pow(10, Math.floor(Math.log10(raw)));
     const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw) || 10 * power;
@@ -59,7 +62,8 @@
     const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": panel.title });
     const tip = element("div", { class: "tip", role: "status" });
     const figure = element("figure", { class: "chart" }, element("figcaption", {}, panel.title), svg, tip);
-    let drawn = [], scale = null;
+    const crowded = panel.series.length > 3 * labels.length; // many runs of each method
+    let drawn = [];
 
     function usable(v, log) { return v !== null && Number.isFinite(v) && (!log || v > 0); }
 
@@ -88,10 +92,9 @@
         if (high - low < 1e-12) { low -= 0.5; high += 0.5; }
         return [low, high];
       };
-      const [x0, x1] = range(xs), [y0, y1] = range(ys);
+      const [x0, x1] = range(xs), [y0, y1] = panel.y_range && !state.logY ? panel.y_range : range(ys);
       const px = (v) => LEFT + ((v - x0) / (x1 - x0)) * (WIDTH - LEFT - RIGHT);
       const py = (v) => HEIGHT - BOTTOM - ((v - y0) / (y1 - y0)) * (HEIGHT - TOP - BOTTOM);
-      scale = { px, py };
       for (const t of ticks(x0, x1, state.logX)) {
         svg.append(shape("line", { class: "grid", x1: px(t), x2: px(t), y1: TOP, y2: HEIGHT - BOTTOM }));
         svg.append(shape("text", { x: px(t), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, number(state.logX ? Math.pow(10, t) : t)));
@@ -117,7 +120,7 @@
           else if (s.step) path += `H${p.x.toFixed(1)}V${p.y.toFixed(1)}`;
           else path += `L${p.x.toFixed(1)} ${p.y.toFixed(1)}`;
         });
-        svg.append(shape("path", { class: "series", d: path, fill: "none", style: `stroke:${colour(s.colour)}`, "stroke-width": 1.6, "stroke-opacity": 0.85, "data-label": s.label }));
+        svg.append(shape("path", { class: "series", d: path, fill: "none", style: `stroke:${colour(s.colour)}`, "stroke-width": crowded ? 1 : 1.6, "stroke-opacity": crowded ? 0.45 : 0.85, "data-label": s.label }));
       }
     }
 
@@ -174,16 +177,20 @@
     return figure;
   }
 
-  function sortable(table) {
+  function sortable(table, render) {
     const body = element("tbody");
-    const rows = table.rows.map((row) => {
-      const line = element("tr", {}, ...row.map((cell) => element("td", {}, typeof cell === "number" || cell === null ? number(cell) : cell)));
+    const show = render || ((cell) => (typeof cell === "number" || cell === null ? number(cell) : cell));
+    // Words to the left, numbers (also "3/10" and what is unknown) to the right.
+    const words = table.columns.map((_, k) => table.rows.some((row) => typeof row[k] === "string" && Number.isNaN(parseFloat(row[k]))));
+    const side = (k) => (words[k] ? { class: "words" } : {});
+    const rows = table.rows.map((row, i) => {
+      const line = element("tr", {}, ...row.map((cell, k) => element("td", side(k), show(cell, i, k))));
       return { row, line };
     });
     rows.forEach((r) => body.append(r.line));
     const heads = table.columns.map((name, column) => {
       const button = element("button", { type: "button" }, name);
-      const head = element("th", { scope: "col" }, button);
+      const head = element("th", { scope: "col", ...side(column) }, button);
       button.addEventListener("click", () => {
         const up = head.getAttribute("aria-sort") !== "ascending";
         heads.forEach((h) => h.removeAttribute("aria-sort"));
@@ -245,13 +252,12 @@
   content.append(element("p", { class: "note" },
     `Measured ${about.when || ""} on ${m.processor || "?"}, ${m.cores || "?"} cores, one thread for every method; times are CPU times; ` +
     `${(about.settings || {}).data || ""}, scale “${(about.settings || {}).scale || ""}”, seed ${(about.settings || {}).seed}. ` +
-    "Costs over all residuals are computed outside the clock. Lines that end where a method stopped; tap a legend entry to hide it."));
+    "Costs over all residuals are computed outside the clock. Lines end where a method stopped; tap a legend entry to hide it."));
   const overview = { title: "Overview", columns: ["experiment", "figures", "paper's claim and measurement"], rows: data.summaries.map((s) => [s.title, s.figures, s.verdict]), note: "" };
-  content.append(...sortable(overview));
-  content.append(element("nav", { "aria-label": "experiments" }, element("ul", {}, ...data.summaries.map((s) => element("li", {}, element("a", { href: `#${s.name}` }, s.title))))));
+  content.append(...sortable(overview, (cell, i, k) => (k === 0 ? element("a", { href: `#${data.summaries[i].name}` }, cell) : k === 2 ? verdict(cell) : cell)));
   for (const s of data.summaries) {
     const section = element("section", { id: s.name },
-      element("h2", {}, `${s.title} (${s.figures})`),
+      element("h2", {}, s.title, " ", element("small", {}, s.figures)),
       element("p", { class: "claim" }, element("b", {}, "The paper: "), s.claim),
       element("p", {}, element("b", {}, "Measured: "), verdict(s.verdict), ". ", s.finding));
     if (s.panels.length) section.append(element("div", { class: "panels" }, ...s.panels.map(chart)));
