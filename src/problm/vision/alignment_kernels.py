@@ -34,8 +34,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
+from ..columns import _load_f4, _load_i4, _load_u1, _load_u2
 from ..jit import njit
-from ..kernels import BLOCK, FASTMATH, _load_f4, _load_i4, _load_u1, _load_u2, fill_function
+from ..kernels import BLOCK, FASTMATH, fill_function
 
 # Layout of the fill's int64 program ...
 P_IMAGE2, P_TYPE2, P_WIDTH2, P_HEIGHT2, P_CHANNELS = 0, 1, 2, 3, 4
