@@ -309,3 +309,20 @@ def test_import_is_light():
 def test_unknown_name():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = problm.nonsense
+
+
+def test_a_function_in_single_precision():
+    """Differences take steps that its rounding lets through."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 5, 3000)
+    y = 2 * np.exp(-0.7 * x) + 0.3 + 0.1 * rng.standard_normal(len(x))
+
+    def double(t, x, y):
+        return t[0] * np.exp(-t[1] * x) + t[2] - y
+
+    def single(t, x, y):
+        return double(t, x, y).astype(np.float32)
+
+    fit = problm.least_squares(single, [1, 1, 0], data=(x, y))
+    assert fit.success
+    np.testing.assert_allclose(fit.x, problm.least_squares(double, [1, 1, 0], data=(x, y)).x, rtol=1e-4)

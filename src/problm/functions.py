@@ -24,9 +24,8 @@ from .problem import Theta
 from .sampling import SampledColumns
 
 Array = NDArray[np.float64]
-_EPS = float(np.finfo(float).eps)
-_STEP = {"2-point": _EPS**0.5, "3-point": _EPS ** (1 / 3), "cs": 1e-20}
-JACOBIANS = tuple(_STEP)
+_ORDER = {"2-point": 1 / 2, "3-point": 1 / 3}
+JACOBIANS = ("2-point", "3-point", "cs")
 
 
 class FunctionProblem:
@@ -63,6 +62,7 @@ class FunctionProblem:
         self.flat = retract is None
         self.limits = limits
         # About 256 KiB of Jacobian and temporaries a chunk: the size of a core's second-level cache.
+        self._eps = float(np.finfo(np.float64).eps)
         self._typical: list[float] | None = None
         self._last: tuple[Theta, int, int, Array] | None = None
         self.chunk = max(256, 32768 // (components * (dim + 4)))
@@ -193,7 +193,11 @@ class FunctionProblem:
             want = f"({k},)" if self.components == 1 else f"({k}, {self.components})"
             raise ValueError(f"fun returned shape {r.shape} for {k} rows of data, expected {want}")
         r = r.reshape(-1)
-        return r if r.dtype.kind in "fc" and r.dtype.itemsize >= 8 else r.astype(np.float64)
+        if r.dtype.kind in "fc" and r.dtype.itemsize >= 8:
+            return r
+        if r.dtype.kind == "f":  # single precision: longer steps for the differences
+            self._eps = float(np.finfo(r.dtype).eps)
+        return r.astype(np.float64)
 
     def _jacobian(
         self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, longer: float = 1.0
@@ -207,7 +211,8 @@ class FunctionProblem:
                 raise ValueError(f"jac returned shape {j.shape} for {k} rows of data, expected {want}")
             return j.reshape(-1, self.dim).T
         result = np.empty((self.dim, len(residuals)))
-        relative = longer * _STEP[self.jac]
+        # The step that balances the errors of rounding and of truncation (Press et al., 5.7).
+        relative = longer * (1e-20 if self.jac == "cs" else self._eps ** _ORDER[self.jac])
         for a, size in enumerate(self._sizes(theta)):
             result[a] = self._difference(theta, rows, residuals, a, relative * size)
         return result
