@@ -199,9 +199,7 @@ class FunctionProblem:
             self._eps = float(np.finfo(r.dtype).eps)
         return r.astype(np.float64)
 
-    def _jacobian(
-        self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, longer: float = 1.0
-    ) -> Array:
+    def _jacobian(self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, longer: float = 1.0) -> Array:
         """Transposed Jacobian of some rows, (d, k * p), by differences of the usual steps or longer ones."""
         k = len(residuals) // self.components
         if callable(self.jac):
