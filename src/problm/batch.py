@@ -132,7 +132,8 @@ class Batch:
             change = float((costs - self.costs).mean())
             self._trial = (theta, costs, None, np.nan)
         self._tick(0, began, self.size)
-        self._count_residuals(self.size)
+        self.residual_rows += self.size
+        self.residual_calls += self._trial_normal is None
         return change
 
     @property

@@ -36,6 +36,9 @@ class CompiledProblem:
         ``(theta, delta) -> theta``; flat space if not given.
     encode
         ``theta -> (q,) float64``: what the kernel reads of a point; the point itself if not given.
+    fused
+        Whether a trial on all rows linearises at once (`problm.batch`). That pays where derivatives cost little beside
+        residuals and most steps are taken, as for curves: an accepted step then takes one pass and not two.
     rng
         Seed or Generator of the random order.
     """
@@ -47,10 +50,16 @@ class CompiledProblem:
         *,
         retract: Callable[[Theta, Array], Theta] = add,
         encode: Callable[[Theta], Array] | None = None,
+        fused: bool = False,
         rng: np.random.Generator | int | None = 0,
     ) -> None:
         self.kernel = kernel
+        self.dim = kernel.dim
+        self.components = kernel.components
+        """Residuals in a block."""
         self.data = SampledColumns(columns, rng, [loadable_type(c) for c in columns])
+        self.n = self.data.n
+        self.fused = fused
         self.retract = retract
         self._encode = encode
         self._whole: tuple[NDArray[np.int64], list[NDArray[Any]]] | None = None
@@ -58,14 +67,6 @@ class CompiledProblem:
 
     least_batch = 1024
     """Evaluating fewer rows takes less time than deciding about them."""
-
-    @property
-    def n(self) -> int:
-        return self.data.n
-
-    @property
-    def dim(self) -> int:
-        return self.kernel.dim
 
     @property
     def cost_bound(self) -> float:
@@ -90,11 +91,6 @@ class CompiledProblem:
 
     def boundary(self, position: int) -> int:
         return self.data.order.boundary(position)
-
-    @property
-    def components(self) -> int:
-        """Residuals in a block."""
-        return self.kernel.components
 
     def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
         """The user's row numbers at the positions [lo, hi)."""

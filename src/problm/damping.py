@@ -22,6 +22,7 @@ functions I and II and Brown-Dennis are not solved in 1000 iterations with it). 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import ge
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -195,7 +196,8 @@ class TrustRegion:
 
 def _running_maximum(largest: Array | None, diagonal: Array) -> tuple[Array, Array | None]:
     """The largest diagonal so far, and D: None where that is the present one."""
-    if largest is None or (diagonal >= largest).all():
+    # Python's comparisons: on few numbers they take half the time of NumPy's.
+    if largest is None or all(map(ge, diagonal.tolist(), largest.tolist())):
         return diagonal, None
     largest = np.maximum(largest, diagonal)
     return largest, largest

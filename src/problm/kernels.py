@@ -97,7 +97,7 @@ class Kernel:
             linearize_chunk(self._address, theta, columns, lo, hi, *self._fixed, int(outer), part, sums)
             return sums
 
-        sums = chunk(0, n) if n <= CHUNK else self._reduce(chunk, n)
+        sums = self._reduce(chunk, n)
         products = sums.take(_places(d, 1 + d + triangle)) if outer else None
         return Normal(n, sums.item(0), sums[1 : 1 + d], sums.take(_places(d, 1 + d)), products)
 
@@ -113,10 +113,10 @@ class Kernel:
 
     def _sum(self, theta: Array, columns: NDArray[np.int64], n: int, costs: Array) -> float:
         def chunk(lo: int, hi: int) -> float:
-            part: Any = costs_chunk(self._address, theta, columns, lo, hi, *self._fixed, costs[lo:hi])
-            return float(part)
+            part: float = costs_chunk(self._address, theta, columns, lo, hi, *self._fixed, costs[lo:hi])
+            return part
 
-        return chunk(0, n) if n <= CHUNK else self._reduce(chunk, n)
+        return self._reduce(chunk, n)
 
     def residuals(self, theta: Array, columns: NDArray[np.int64], n: int) -> Array:
         """Residuals of the first ``n`` rows, shape (n, p)."""

@@ -132,12 +132,16 @@ def inverse_spd(matrix: Array) -> tuple[Array, bool]:
     The matrix is scaled to a unit diagonal first, so that the rank does not depend on the units of the parameters.
     """
     diagonal = matrix.diagonal()
-    largest = diagonal.max(initial=0.0)
+    entries = diagonal.tolist()
+    largest = max(entries, default=0.0)
     if not largest > 0.0:
         return np.zeros_like(matrix), True
-    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, largest))
-    inverse, singular, _ = solve_unit(matrix * scale[:, None] * scale, identity(len(matrix)))
-    inverse = inverse * scale[:, None] * scale
+    if not min(entries) > 0.0:
+        diagonal = np.where(diagonal > 0.0, diagonal, largest)
+    scale = 1.0 / np.sqrt(diagonal)
+    both = scale * scale[:, None]
+    inverse, singular, _ = solve_unit(matrix * both, identity(len(matrix)))
+    inverse *= both
     return 0.5 * (inverse + inverse.T), singular
 
 

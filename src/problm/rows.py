@@ -111,7 +111,7 @@ class CompiledRows:
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> Problem:
         from .compiled import CompiledProblem
 
-        return CompiledProblem(self.kernel, columns, rng=rng)
+        return CompiledProblem(self.kernel, columns, fused=True, rng=rng)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "kernel"}
