@@ -1,6 +1,6 @@
 """How many evaluations each method needs: units of N residuals, a Jacobian counted as three.
 
-    python bench/evaluations.py [--sizes 100000 1000000] [--starts 8] [--seed 100] [-o bench/results]
+    python -m bench.evaluations [--sizes 100000 1000000] [--starts 8] [--seed 100] [-o bench/results]
 
 For every problem, size and method: the units spent until the cost over all residuals stays within 1.01 F* and within
 (1 + 1e-6) F*, and until the method's own stop; medians over the starts from which the method found the best minimum.
@@ -21,8 +21,9 @@ import numpy as np
 import scipy
 
 import problm
-from problems import Made, damped_sine, double_gaussian, essential, exponential
 from problm.acceptance import Holdout, Paper, RelaxedPaper
+
+from .problems import Made, damped_sine, double_gaussian, essential, exponential
 
 METHODS: dict[str, dict[str, Any]] = {
     "LM, lambda I, x10": {"acceptance": "full", "damping": "tenfold"},
