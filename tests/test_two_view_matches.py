@@ -255,7 +255,7 @@ def test_noise_is_estimated(freedom, share):
     errors = np.r_[inliers, wrong]
     assert noise_scale(errors, 3.0, freedom) == pytest.approx(0.4, rel=0.12)
     # Also where the first look is too narrow: the window grows.
-    wanted = 3.0 if freedom == 1 else np.sqrt(-2 * np.log(0.0027))
+    wanted = 2.5 if freedom == 1 else np.sqrt(-2 * np.log(0.01242))
     assert estimate_threshold(errors, 0.7, freedom) == pytest.approx(0.4 * wanted, rel=0.2)
 
 

@@ -57,8 +57,12 @@ def noise_scale(errors: Array, window: float, freedom: int) -> float:
 
 
 def inlier_quantile(freedom: int) -> float:
-    """The error, in standard deviations of the noise, that 99.73 % of the inliers stay below."""
-    return 3.0 if freedom == 1 else math.sqrt(-2.0 * math.log(0.0027))
+    """The error, in standard deviations of the noise, that 98.76 % of the inliers stay below.
+
+    2.5 for one degree of freedom. Real features have longer tails than Gaussian noise, and keeping them does not pay:
+    with 3 the median error of the pose on 32 real pairs is a sixth higher.
+    """
+    return 2.5 if freedom == 1 else math.sqrt(-2.0 * math.log(0.01242))
 
 
 def estimate_threshold(errors: Array, window: float, freedom: int) -> float:

@@ -64,17 +64,14 @@ def essential_matrix(
 
     Parameters
     ----------
-    x1, x2 : (N, 2) matched points of image 1 and image 2, in pixels if K1 is given, else in calibrated
-    coordinates.
+    x1, x2 : (N, 2) matched points of image 1 and image 2, in pixels if K1 is given, else in calibrated coordinates.
         Row i of x1 belongs to row i of x2. float64 and float32 are read in place.
     K1, K2 : (3, 3) camera matrices, or (fx, fy, cx, cy). K2 is K1 if not given.
     initial : the start: (R, t), a (3, 3) essential matrix, or a `RelativePose`. None: found by the search.
     robust : whether matches may be wrong. False minimises the squared Sampson errors of *all* matches.
-    threshold : largest Sampson error of an inlier, in the units of x1 and x2 (pixels), or ``"auto"``: three
-    standard
+    threshold : largest Sampson error of an inlier, in the units of x1 and x2 (pixels), or ``"auto"``: 2.5 standard
         deviations of the noise, which is estimated.
-    distortion : coefficients (k1, k2, p1, p2[, k3..k6]) of the lens, or a pair of them for the two images.
-    Points are
+    distortion : coefficients (k1, k2, p1, p2[, k3..k6]) of the lens, or a pair of them for the two images. Points are
         undistorted first, and errors are pixels of the undistorted images.
     loss : robust loss of the refinement (see `problm.Loss`); its scale is the threshold.
     levels : levels of graduated non-convexity. None: 2 after a search, 5 from ``initial``.
@@ -87,8 +84,7 @@ def essential_matrix(
 
     Returns
     -------
-    RelativePose. Its ``status`` is ``"ok"``, ``"degenerate"`` (a rotation explains the matches: R is given, t
-    is not),
+    RelativePose. Its ``status`` is ``"ok"``, ``"degenerate"`` (a rotation explains the matches: R is given, t is not),
     ``"no consensus"`` (no geometry better than chance) or ``"not converged"``.
 
     Examples

@@ -47,8 +47,7 @@ def fundamental_matrix(
 
     Returns
     -------
-    Fundamental. Its ``status`` is ``"ok"``, ``"degenerate"`` (a plane explains the matches: F is one of many
-    that do),
+    Fundamental. Its ``status`` is ``"ok"``, ``"degenerate"`` (a plane explains the matches: F is one of many that do),
     ``"no consensus"`` or ``"not converged"``.
 
     Examples

@@ -50,7 +50,7 @@ def homography(
     robust : whether matches may be wrong. False minimises the squared errors of *all* matches.
     threshold, loss, levels, starts, max_starts, confidence, threads, rng, **options
         As for `problm.essential_matrix`; minimal samples have four matches here, and ``"auto"`` is the error
-        that 99.73 % of the inliers stay below.
+        that 98.8 % of the inliers stay below.
 
     Returns
     -------
