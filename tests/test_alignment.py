@@ -309,7 +309,8 @@ def test_pictures_and_numbers() -> None:
         alignment.overlay("blink")
     np.testing.assert_allclose(alignment.map([[10, 20]]), transform(alignment.matrix, [[10, 20]]))
     assert "homography" in str(alignment)
-    assert "<pre>" in alignment._repr_html_()
+    assert alignment._repr_html_().startswith("<pre>")
+    assert "data:image/png;base64," in alignment._repr_html_()
 
 
 def test_plot() -> None:

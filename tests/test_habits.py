@@ -127,6 +127,19 @@ def test_text_and_html(fitted):
     assert "<td>b</td>" in fitted._repr_html_()
 
 
+def test_other_results_in_a_notebook():
+    from problm.vision.simulate import two_views
+
+    views = two_views(60, seed=1)
+    x = np.linspace(0, 5, 50)
+    for result in (
+        problm.essential_matrix(views.x1, views.x2, views.K, robust=False),
+        problm.separable_fit(lambda x, r: [np.exp(-r[0] * x), 1.0], [1.0], x, np.exp(-0.5 * x)),
+    ):
+        Strict(result._repr_html_())
+        assert str(result).splitlines()[0] in result._repr_html_()
+
+
 def test_every_string_is_escaped(fitted):
     evil = "<script>alert('&')</script>"
     import dataclasses

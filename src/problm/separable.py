@@ -78,6 +78,11 @@ class SeparableFit:
         lines.append(f"cost {self.cost:.6e}, rmse {self.rmse:.4g}; {r.nit} iterations, {r.seconds:.2f} s")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from .report.page import listing
+
+        return listing(str(self))
+
 
 def separable_fit(
     basis: Basis,

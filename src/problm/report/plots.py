@@ -36,32 +36,43 @@ def plot_result(result: Result) -> Any:
     milliseconds = np.maximum(1e3 * np.asarray(history.seconds), 1e-3)
     ax = axes[0, 0]
     ax.plot(milliseconds, history.cost, ".-")
-    ax.set(xlabel="time [ms]", ylabel="cost (estimated from the batch)", title=f"ended: {result.status.name.lower()}")
+    ax.set(
+        xlabel="time [ms]",
+        ylabel="cost (estimated from the batch)",
+        title=f"cost (ended: {result.status.name.lower()})",
+    )
     if len(history):
-        _log_time(ax)
+        _log_axis(ax, "x", milliseconds)
         if min(history.cost) > 0 and max(history.cost) > 10.0 * min(history.cost):  # less is read better as it is
             ax.set_yscale("log")
     ax = axes[0, 1]
     ax.step(milliseconds, history.batch_size, where="post", color="C1")
     ax.axhline(result.n, color="0.7", lw=1)
-    ax.set(xlabel="time [ms]", ylabel="residual blocks in the batch", yscale="log", title="batch size")
+    ax.set(xlabel="time [ms]", ylabel="residual blocks in the batch", title="batch size")
     if len(history):
-        _log_time(ax)
+        _log_axis(ax, "x", milliseconds)
+        _log_axis(ax, "y", np.append(history.batch_size, result.n), "{x:,.0f}")
+        if ax.get_yscale() == "linear":
+            ax.set_ylim(0.0, 1.1 * result.n)
     residual_histogram(axes[1, 0], result)
     correlation_picture(axes[1, 1], result)
     return figure
 
 
-def _log_time(ax: Any) -> None:
-    """A logarithmic axis with plain numbers, few enough to be read."""
+def _log_axis(ax: Any, which: str, values: Array, form: str = "{x:g}") -> None:
+    """A logarithmic axis with plain numbers, few enough to be read; a linear one where all are of one size."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    ax.set_xscale("log")
-    low, high = ax.get_xlim()
+    low, high = float(np.min(values)), float(np.max(values))
+    axis = getattr(ax, f"{which}axis")
+    axis.set_major_formatter(form)
+    if low <= 0.0 or high < 5.0 * low:
+        return
+    ax.set(**{f"{which}scale": "log"})
     # Below two decades 1, 2, 5 are shown, beyond powers of ten only.
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
+    axis.set_major_formatter(form)
+    axis.set_minor_formatter(NullFormatter())
 
 
 def plot_curve(
@@ -141,7 +152,8 @@ def residual_histogram(ax: Any, result: Result, most: int = 200_000) -> None:
     if len(values) > most:
         values = values[:: -(-len(values) // most)]
     low, high = np.quantile(values, [0.001, 0.999])
-    ax.hist(values, bins=80, range=(low, high) if high > low else None, color="C2")
+    ax.hist(values, bins=min(80, 5 + int(np.sqrt(len(values)))), range=(low, high) if high > low else None, color="C2")
+    ax.locator_params(axis="x", nbins=6)
     ax.set(xlabel="residual", ylabel="count", title="residuals (99.8 %)")
 
 

@@ -335,9 +335,16 @@ class Alignment:
         return self.report()
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from ..report.page import listing, picture
 
-        return f"<pre>{escape(self.report())}</pre>"
+        text = listing(self.report())
+        shown = self.overlay("red-cyan")
+        step = -(-max(shown.shape[:2]) // 640)  # a notebook keeps what it shows
+        try:
+            content = _png(np.ascontiguousarray(shown[::step, ::step]))
+        except ImportError:
+            return text
+        return text + picture(content, "Image 1 in red, image 2 in cyan: grey where they agree")
 
 
 def _picture(image: Image | NDArray[Any]) -> NDArray[np.uint8]:

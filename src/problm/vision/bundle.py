@@ -90,6 +90,11 @@ class BundleResult:
             f"{int(self.behind.sum())} points behind a camera; {r.nit} iterations, {r.seconds:.2f} s"
         )
 
+    def _repr_html_(self) -> str:
+        from ..report.page import listing
+
+        return listing(str(self))
+
 
 def bundle_adjustment(
     model: Reconstruction,

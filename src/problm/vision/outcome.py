@@ -119,8 +119,14 @@ class TwoViewFit:
         lines.append(f"inliers    {k} of {n}{cut}")
         lines += self._lines()
         searched = f", {self.starts} starts" if self.starts else ""
-        lines.append(f"time       {1e3 * self.seconds:.1f} ms{searched}")
+        time = f"{1e3 * self.seconds:.1f} ms" if self.seconds < 1.0 else f"{self.seconds:.2f} s"
+        lines.append(f"time       {time}{searched}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from ..report.page import listing
+
+        return listing(str(self))
 
     def _lines(self) -> list[str]:
         rows = [" ".join(f"{v: .6e}" for v in row) for row in self.matrix]
