@@ -1,14 +1,15 @@
 """The program ``problm``: thin commands over the library's public names.
 
 Exit codes: 0 done (a fit converged), 1 a fit ended without converging (its result is printed and written all the
-same), 2 wrong usage or bad input, 3 an optional package is missing, 4 an error inside ProBLM, 130 interrupted.
+same), 2 wrong usage or bad input, 3 an optional package is missing, 4 an error inside ProBLM, 130 interrupted,
+143 terminated.
 """
 
 from __future__ import annotations
 
 import sys
 
-from .exits import INTERRUPTED, MISSING
+from .exits import MISSING, interruption, terminable
 
 
 def main() -> None:
@@ -18,10 +19,11 @@ def main() -> None:
     except ImportError:
         print("problm: the command line needs Typer and Rich: pip install 'problm[cli]'", file=sys.stderr)
         raise SystemExit(MISSING) from None
-    try:
-        from .app import app
+    with terminable():
+        try:
+            from .app import app
 
-        app(prog_name="problm")
-    except KeyboardInterrupt:  # before a command began: importing takes a moment
-        print("problm: interrupted", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
+            app(prog_name="problm")
+        except KeyboardInterrupt:  # before a command began: importing takes a moment
+            print("problm: interrupted", file=sys.stderr)
+            raise SystemExit(interruption()) from None

@@ -10,7 +10,7 @@ import typer
 
 from ..report import page
 from .common import Debug, Folder, Json, LossName, MaxTime, NoOutput, Output, Quiet, Seed, Threads, Voice, optional
-from .exits import DONE, INTERRUPTED, NOT_CONVERGED, Bad, leave
+from .exits import DONE, NOT_CONVERGED, Bad, interruption, leave
 
 
 def command(
@@ -62,7 +62,7 @@ def command(
         voice.say(f"wrote {path}")
     voice.finish({**warp.to_dict(), "files": [str(f) for f in files]})
     interrupted = warp.result.status.name == "INTERRUPTED"
-    leave(INTERRUPTED if interrupted else DONE if warp.success else NOT_CONVERGED)
+    leave(interruption() if interrupted else DONE if warp.success else NOT_CONVERGED)
 
 
 def _write(folder: Folder, warp: Any, image1: Path, image2: Path, overlay: str) -> list[Path]:

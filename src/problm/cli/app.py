@@ -14,7 +14,8 @@ from .exits import guarded
 app = typer.Typer(
     name="problm",
     help="Non-linear least squares for very many residuals and few parameters.",
-    epilog="Exit codes: 0 done, 1 not converged, 2 bad input, 3 a package is missing, 4 a bug, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 not converged, 2 bad input, 3 a package is missing, 4 a bug, 130 interrupted, "
+    "143 terminated.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import typer
 
-from .exits import INTERRUPTED, Bad, leave
+from .exits import Bad, interruption, leave
 
 SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+_GRACE, _PATIENCE = 0.5, 10.0
+"""Seconds: to end by itself, and to end after it was told."""
 
 
 def command(ctx: typer.Context) -> None:
@@ -20,14 +23,28 @@ def command(ctx: typer.Context) -> None:
     inherited = os.environ.get("PYTHONPATH")
     paths = os.pathsep.join([str(root), *([inherited] if inherited else [])])
     arguments = ctx.args or ["--help"]
-    try:
-        # -P: the harness of the checkout that was found, not one of the folder that happens to be current.
-        code = subprocess.call(  # noqa: S603  our own interpreter, arguments as the user gave them, no shell
-            [sys.executable, "-P", "-m", "bench", *arguments], env={**os.environ, "PYTHONPATH": paths}
-        )
-    except KeyboardInterrupt:
-        code = INTERRUPTED
+    # -P: the harness of the checkout that was found, not one of the folder that happens to be current.
+    with subprocess.Popen(  # noqa: S603  our own interpreter, arguments as the user gave them, no shell
+        [sys.executable, "-P", "-m", "bench", *arguments], env={**os.environ, "PYTHONPATH": paths}
+    ) as harness:
+        try:
+            code = harness.wait()
+        except KeyboardInterrupt:
+            _stop(harness)
+            code = interruption()
     leave(code if code >= 0 else 128 - code)
+
+
+def _stop(harness: subprocess.Popen[bytes]) -> None:
+    """Let the harness end as after Control-C, which it need not have seen: a signal to us alone passes it by."""
+    try:
+        harness.wait(_GRACE)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        harness.send_signal(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
+        try:
+            harness.wait(_PATIENCE)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            harness.kill()
 
 
 def checkout() -> Path:

@@ -17,7 +17,7 @@ from ..files import write_atomically
 from ..report.progress import ProgressLine
 from ..result import Status
 from ..serialize import plain
-from .exits import DONE, INTERRUPTED, NOT_CONVERGED, Bad, complain
+from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the files that are written.")]
 NoOutput = Annotated[bool, typer.Option("--no-output", help="Write no files.")]
@@ -103,5 +103,5 @@ def interval(option: str, name: str, text: str) -> tuple[float, float]:
 def outcome(status: Status) -> int:
     """The exit code of a solve that ended with this status."""
     if status == Status.INTERRUPTED:
-        return INTERRUPTED
+        return interruption()
     return DONE if status > 0 else NOT_CONVERGED

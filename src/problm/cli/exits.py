@@ -5,9 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NoReturn
 
 DONE = 0
@@ -16,6 +20,7 @@ BAD_INPUT = 2
 MISSING = 3
 BUG = 4
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 class Bad(Exception):
@@ -24,6 +29,34 @@ class Bad(Exception):
 
 # Errors of the input's or the machine's making; anything else that reaches `guarded` is our own fault.
 _EXPECTED = (Bad, ValueError, TypeError, OSError, MemoryError, OverflowError)
+
+
+_ended_by: list[int] = []
+"""Signals that came while the program ran."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Take SIGTERM, with which schedulers and containers announce the end, as Control-C: the best point is written."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        _ended_by.append(number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _ended_by.clear()
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def interruption() -> int:
+    """The exit code of a command that a signal ended."""
+    return TERMINATED if _ended_by else INTERRUPTED
 
 
 def complain(message: str) -> None:
@@ -53,7 +86,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             raise
         except KeyboardInterrupt:
             complain("interrupted")
-            leave(INTERRUPTED)
+            leave(interruption())
         except BrokenPipeError:
             # The reader of our output has gone (``problm fit ... | head``): there is nobody left to tell.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
