@@ -223,7 +223,10 @@ def read_matches(path: str | Path) -> tuple[Array, Array]:
             f"{path} has {path.stat().st_size / 1e9:.1f} GB of text, and at most {limit / 1e9:.1f} GB are read: "
             "save the matches with numpy.save"
         )
-    return _split(path, *_read_table(path))
+    try:
+        return _split(path, *_read_table(path))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not text; matches are CSV, text, NPY or NPZ files") from None
 
 
 def _numeric(path: Path, name: str, array: NDArray[Any]) -> Array:
@@ -236,7 +239,7 @@ def _read_table(path: Path) -> tuple[Array, list[str]]:
     """Numbers of a text file and the names in its header, if there is one."""
     names: list[str] = []
     rows: list[list[float]] = []
-    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
+    with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             text = line.split("#", 1)[0].replace(",", " ").replace(";", " ").split()
             if not text:
@@ -299,6 +302,8 @@ def read_intrinsics(path: str | Path) -> tuple[Array, Array]:
             try:
                 text = path.read_text(encoding="utf-8-sig").replace(",", " ").replace(";", " ")
                 numbers = np.array([float(word) for word in text.split()])
+            except UnicodeDecodeError:
+                raise ValueError(f"{path} is not text; camera matrices are CSV, text, NPY or NPZ files") from None
             except ValueError as error:
                 raise ValueError(f"{path}: not a list of numbers ({error})") from None
         shapes = {9: (1, 3, 3), 18: (2, 3, 3), 4: (1, 4), 8: (2, 4)}
