@@ -6,8 +6,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 JOBS ?= 2
+SECONDS_EACH ?= 600
 
-.PHONY: demo test lint types pytest docs linkcheck bench bench-speed bench-check clean
+.PHONY: demo test lint types pytest fuzz docs linkcheck bench bench-speed bench-check clean
 
 demo: $(VENV)/.run  ## alignment, essential matrix and a 10^7-point fit, on data it makes; writes demo/report.html
 	$(BIN)/problm demo
@@ -24,6 +25,9 @@ types: $(VENV)/.dev
 pytest: $(VENV)/.dev
 	$(BIN)/python tests/compile_all.py
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term-missing:skip-covered
+
+fuzz: $(VENV)/.dev  ## hostile input for every parser, ten minutes each (SECONDS_EACH=600); for the night
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH)
 
 docs: $(VENV)/.dev  ## HTML pages in docs/_build/html; warnings and dead internal links are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
