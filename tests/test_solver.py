@@ -433,3 +433,39 @@ def test_history_is_complete():
     assert columns["batch_size"][-1] == fit.n
     assert math.isfinite(fit.seconds)
     assert set(columns["decision"]) <= {"accept", "reject", "grow", "accept, grow", "undo, grow"}
+
+
+def test_a_step_that_bounds_cut_still_goes_down():
+    """Rosenbrock: the Gauss-Newton step, cut at both bounds, leads uphill even in the model."""
+
+    def rosenbrock(t):
+        return np.array([10 * (t[1] - t[0] ** 2), 1 - t[0]])
+
+    fit = problm.least_squares(rosenbrock, [-1.2, 1.0], bounds=([-2, -2], [0.5, 2]))
+    assert fit.success
+    np.testing.assert_allclose(fit.x, [0.5, 0.25], rtol=1e-6)
+    assert fit.x[0] <= 0.5
+
+
+def test_the_model_is_minimised_within_the_box():
+    """The bounded step is where the projected gradient of the damped model vanishes, whatever the bounds."""
+    from problm.normal import Normal
+    from problm.system import Space, System
+
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        d = int(rng.integers(1, 7))
+        a = rng.standard_normal((d + 3, d)) * 10.0 ** rng.uniform(-2, 2, d)
+        r = rng.standard_normal(d + 3)
+        theta = rng.standard_normal(d)
+        lower, upper = theta - rng.exponential(0.3, d), theta + rng.exponential(0.3, d)
+        normal = Normal(d + 3, 0.5 * r @ r, a.T @ r, a.T @ a)
+        damping = 10.0 ** rng.uniform(-6, 0)
+        step, predicted, _ = System(normal, theta, Space(d, lower, upper), lambda diagonal: None).step(damping)
+        assert predicted > 0
+        end = theta + step
+        slope = a.T @ (r + a @ step) + damping * np.diag(a.T @ a) * step
+        free = (end > lower + 1e-9) & (end < upper - 1e-9)
+        assert np.all(np.abs(slope[free]) <= 1e-6 * np.abs(a.T @ r).max())
+        assert np.all(slope[end <= lower + 1e-9] >= -1e-9)
+        assert np.all(slope[end >= upper - 1e-9] <= 1e-9)

@@ -221,7 +221,7 @@ class _Run:
                 return None
             if tries > 1:
                 self.check_time(self.batch.size)
-            trial = self.problem.retract(self.batch.theta, step)
+            trial = self.space.inside(self.problem.retract(self.batch.theta, step))
             change = self.batch.trial(trial)
             if math.isnan(change) and self.options.nan_policy == "raise":
                 raise _not_finite(self.problem, trial)

@@ -9,8 +9,7 @@ gone, the triangular factor of the Jacobian itself is asked for (`Problem.factor
 problems) and its singular values take over: the digits and the rank are then those of MINPACK's QR.
 
 Bounds and fixed parameters act here: a fixed parameter, or one that sits on its bound with the gradient pushing
-outwards, is taken out; a step that crosses a bound is cut there and the rest is solved again with that
-parameter held (a primal active-set sweep of at most d rounds).
+outwards, is taken out; a step that would cross a bound is replaced by the minimum of the model within the box.
 """
 
 from __future__ import annotations
@@ -57,6 +56,12 @@ class Space:
         if self.upper is not None:
             held |= (theta >= self.upper) & (gradient < 0.0)
         return np.flatnonzero(~held)
+
+    def inside(self, theta: Any) -> Any:
+        """A point that rounding may have carried over a bound, put on it."""
+        if self.lower is None and self.upper is None:
+            return theta
+        return np.clip(theta, self.lower, self.upper)
 
 
 class System:
@@ -274,38 +279,40 @@ class System:
         self.decrement = 0.5 * float(inner @ inner)
 
     def _bounded(self, step: Array, damping: float, predicted: float, length: float) -> tuple[Array, float, float]:
-        """Cut the step at the bounds; parameters cut there stay, the others are solved again."""
-        space, theta, free = self._space, self._theta, self._free
+        """The damped step within the bounds: the minimum of the model over the box, by projected Newton steps.
+
+        To cut the step at the bounds is not enough: what is left of it may go up (Bertsekas 1982).
+        """
+        space, theta = self._space, self._theta
         least = np.full(space.dim, -np.inf) if space.lower is None else space.lower - theta
         most = np.full(space.dim, np.inf) if space.upper is None else space.upper - theta
         if np.all((step >= least) & (step <= most)):
             return step, predicted, length
-        held = np.ones(space.dim, dtype=bool)
-        held[slice(None) if free is None else free] = False
-        result = np.zeros(space.dim)
-        index = np.arange(space.dim) if free is None else free
-        scale = np.ones(space.dim)
-        scale[index] = self._scale
-        matrix = np.zeros((space.dim, space.dim))
-        matrix[np.ix_(index, index)] = self._matrix
-        matrix[index, index] += damping * (1.0 if self._diagonal is None else self._diagonal)
-        gradient = np.zeros(space.dim)
-        gradient[index] = self._gradient
-        for _ in range(space.dim):
-            cut = ~held & ((step < least) | (step > most))
-            if not cut.any():
+        index = np.arange(space.dim) if self._free is None else self._free
+        low, high = least[index] / self._scale, most[index] / self._scale
+        matrix = self._matrix + damping * np.diag(np.ones(len(index)) if self._diagonal is None else self._diagonal)
+
+        def value(y: Array) -> float:
+            return float(y @ (self._gradient + 0.5 * (matrix @ y)))
+
+        y, now = np.zeros(len(index)), 0.0
+        for _ in range(3 * len(index)):
+            slope = self._gradient + matrix @ y
+            moving = np.flatnonzero(~(((y <= low) & (slope > 0.0)) | ((y >= high) & (slope < 0.0))))
+            if not len(moving):
                 break
-            result[cut] = np.clip(step, least, most)[cut]
-            held |= cut
-            moving = np.flatnonzero(~held)
-            step = result.copy()
-            if len(moving):
-                rhs = -(gradient[moving] + matrix[np.ix_(moving, index)] @ (result[index] / scale[index]))
-                x = solve_unit(matrix[np.ix_(moving, moving)], rhs)[0]
-                step[moving] = scale[moving] * x
-        step = np.clip(step, least, most)
-        y = step[index] / self._scale
-        return step, -float(self._gradient @ y + 0.5 * y @ self._matrix @ y), float(y @ y)
+            direction = np.zeros(len(index))
+            direction[moving] = -solve_unit(matrix[np.ix_(moving, moving)], slope[moving])[0]
+            share, trial, then = 1.0, y, now
+            while share > 1e-6 and not then < now:
+                trial = np.clip(y + share * direction, low, high)
+                then, share = value(trial), 0.5 * share
+            if not then < now - 1e-15 * abs(now):
+                break
+            y, now = trial, then
+        step = np.zeros(space.dim)
+        step[index] = self._scale * y
+        return step, -float(y @ (self._gradient + 0.5 * (self._matrix @ y))), float(y @ y)
 
 
 def _secular(values: Array, parts: Array, radius: float, least: float) -> tuple[float, float]:
