@@ -11,7 +11,7 @@ import typer
 
 from ..report import page
 from .common import Debug, Folder, Json, MaxTime, NoOutput, Output, Quiet, Seed, Threads, Voice, dumps, optional
-from .exits import DONE, NOT_CONVERGED, Bad, leave
+from .exits import DONE, NOT_CONVERGED, Bad, interruption, leave
 
 Matches = Annotated[Path, typer.Argument(help="CSV, text, NPY or NPZ; rows x1 y1 x2 y2.")]
 Threshold = Annotated[str, typer.Option("--threshold", help="Largest error of an inlier, or auto.")]
@@ -150,7 +150,8 @@ def _run(
     for path in files:
         voice.say(f"wrote {path}")
     voice.finish({**content, "files": [str(f) for f in files]})
-    leave(DONE if fit.success else NOT_CONVERGED)
+    interrupted = fit.result is not None and fit.result.status.name == "INTERRUPTED"
+    leave(interruption() if interrupted else DONE if fit.success else NOT_CONVERGED)
 
 
 def _write(
