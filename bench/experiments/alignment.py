@@ -149,5 +149,5 @@ EXPERIMENT = Experiment(
     summarise=summarise,
     source="bench.experiments.alignment:EXPERIMENT",
     options={"gtol": 1e-5, "ftol": 1e-7, "max_iter": 150, "max_time": 4.0},
-    expected_seconds=200.0,
+    expected_seconds=115.0,
 )

@@ -79,5 +79,5 @@ EXPERIMENT = Experiment(
     summarise=summarise,
     source="bench.experiments.bundle:EXPERIMENT",
     options={"max_iter": 300},
-    expected_seconds=30.0,
+    expected_seconds=40.0,
 )

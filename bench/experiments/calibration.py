@@ -164,5 +164,5 @@ EXPERIMENT = Experiment(
     source="bench.experiments.calibration:EXPERIMENT",
     options={"max_iter": 200},
     timed=False,
-    expected_seconds=60.0,
+    expected_seconds=35.0,
 )

@@ -88,5 +88,5 @@ EXPERIMENT = Experiment(
     summarise=summarise,
     source="bench.experiments.conditions:EXPERIMENT",
     options={"gtol": 1e-6, "max_iter": 300},
-    expected_seconds=30.0,
+    expected_seconds=25.0,
 )

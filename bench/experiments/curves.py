@@ -112,5 +112,5 @@ EXPERIMENT = Experiment(
     source="bench.experiments.curves:EXPERIMENT",
     options={"gtol": 1e-4, "max_iter": 500},
     timed=False,
-    expected_seconds=100.0,
+    expected_seconds=50.0,
 )

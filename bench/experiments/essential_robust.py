@@ -81,5 +81,5 @@ EXPERIMENT = Experiment(
     summarise=summarise,
     source="bench.experiments.essential_robust:EXPERIMENT",
     options={"gtol": 1e-3, "ftol": 1e-5, "max_iter": 200, "max_time": 2.0},
-    expected_seconds=150.0,
+    expected_seconds=50.0,
 )

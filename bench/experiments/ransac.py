@@ -157,5 +157,5 @@ EXPERIMENT = Experiment(
     summarise=summarise,
     source="bench.experiments.ransac:EXPERIMENT",
     options={"ransac_iterations": 1000},
-    expected_seconds=60.0,
+    expected_seconds=40.0,
 )

@@ -23,8 +23,9 @@
     if (value === null || value === undefined) return "–";
     if (value === 0) return "0";
     const size = Math.abs(value);
-    if (size >= 1e5 || size < 1e-3) return Number(value.toPrecision(3)).toExponential().replace("e+", "e");
-    return String(Number(value.toPrecision(3)));
+    const rounded = Number(value.toPrecision(3));
+    if (size >= 1e6 || size < 1e-3) return rounded.toExponential().replace("e+", "e");
+    return size >= 1e4 ? rounded.toLocaleString("en-US") : String(rounded);
   }
 
   // Light and dark: the system's choice until the button is pressed.
