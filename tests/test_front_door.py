@@ -11,6 +11,7 @@ import pytest
 import scipy.optimize
 
 import problm
+from problm import curves
 
 
 def line(t, x, y):
@@ -198,7 +199,7 @@ BAD = [
     (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), max_itr=3), TypeError, "'max_iter'"),
     (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), loss="hubber"), ValueError, "'huber'"),
     (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), jac="2point"), ValueError, "2-point"),
-    (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), method="trf"), ValueError, "problm"),
+    (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), method="bfgs"), ValueError, "problm"),
     (lambda: problm.least_squares(line, [0, 9], data=([1.0] * 9, [2.0] * 9), bounds=(0, 1)), ValueError, "outside"),
     (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), bounds=(1, 0)), ValueError, "above upper"),
     (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), bounds=3), ValueError, "pair"),
@@ -326,3 +327,57 @@ def test_a_function_in_single_precision():
     fit = problm.least_squares(single, [1, 1, 0], data=(x, y))
     assert fit.success
     np.testing.assert_allclose(fit.x, problm.least_squares(double, [1, 1, 0], data=(x, y)).x, rtol=1e-4)
+
+
+class TestHabitsOfSciPy:
+    """What code that was written for SciPy passes and reads."""
+
+    x = np.linspace(0, 4, 60)
+    y = 2.5 * np.exp(-1.3 * x) + 0.5 + 0.2 * np.random.default_rng(3).standard_normal(60)
+
+    @staticmethod
+    def decay(x, a, b, c=1.0):
+        return a * np.exp(-b * x) + c
+
+    def same(self, **options):
+        ours = problm.curve_fit(self.decay, self.x, self.y, **options)
+        theirs = scipy.optimize.curve_fit(self.decay, self.x, self.y, **options)
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)  # three parameters: a default is no constant
+        np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-3)
+
+    @pytest.mark.parametrize("method", ["lm", "trf", "dogbox"])
+    def test_methods(self, method):
+        self.same(method=method)
+
+    def test_one_sigma_for_all(self):
+        self.same(sigma=np.array([0.2]), absolute_sigma=True)
+
+    @pytest.mark.parametrize("library", ["pandas", "polars"])
+    @pytest.mark.parametrize("count", [60, 200_000])
+    def test_a_data_frame_reaches_the_function_as_one(self, library, count):
+        frames = pytest.importorskip(library)
+        rng = np.random.default_rng(0)
+        u, v = rng.standard_normal((2, count))
+        popt, _ = problm.curve_fit(
+            lambda f, a, b: a * f["u"] + np.sin(b * f["v"]), frames.DataFrame({"u": u, "v": v}), 2 * u + np.sin(0.5 * v)
+        )
+        np.testing.assert_allclose(popt, [2, 0.5], rtol=1e-6)
+
+    def test_results_are_also_mappings(self):
+        model = problm.formula("a*exp(-b*x) + c")
+        for fit in (
+            curves.fit(self.decay, self.x, self.y),
+            curves.fit(model, self.x, self.y),
+        ):
+            found = dict(fit)
+            theirs = scipy.optimize.least_squares(lambda t: self.decay(self.x, *t) - self.y, [1, 1, 1])
+            assert set(found) == set(theirs)
+            np.testing.assert_allclose(found["jac"], theirs.jac, atol=1e-3)
+            np.testing.assert_allclose(fit["fun"], theirs.fun, atol=1e-4)
+            with pytest.raises(KeyError):
+                fit["nonsense"]
+
+    def test_limits_and_words(self, capsys):
+        fit = problm.least_squares(lambda t: t**2 - 2, 1.0, max_nfev=2, ftol=None, xtol=None, gtol=0, verbose=1)
+        assert fit.nit == 2
+        assert "max_iter" in capsys.readouterr().out

@@ -74,7 +74,7 @@ def test_data_frames_as_several_variables(data):
     pd = pytest.importorskip("pandas")
     x, y = data
     frame = pd.DataFrame({"u": x, "v": np.sqrt(x)})
-    popt, _ = problm.curve_fit(lambda x, a, b, c: a * np.exp(-b * x[0]) + c * x[1], frame, y, [1, 1, 0])
+    popt, _ = problm.curve_fit(lambda x, a, b, c: a * np.exp(-b * x["u"]) + c * x["v"], frame, y, [1, 1, 0])
     np.testing.assert_allclose(popt[:2], [2, 1.5], atol=0.1)
 
 

@@ -85,6 +85,10 @@ class CompiledProblem:
         """Residuals of all rows in the user's order, shape (n, p)."""
         return self.kernel.residuals(self._point(theta), self._everything(), self.n)
 
+    def jacobian(self, theta: Theta) -> Array:
+        """Jacobian of all rows in the user's order, shape (n, p, d)."""
+        return self.kernel.jacobian(self._point(theta), self._everything(), self.n)
+
     def factor(self, theta: Theta, lo: int, hi: int) -> Array:
         """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""
         return self.kernel.factor(self._point(theta), self._columns(lo, hi), hi - lo)

@@ -43,7 +43,7 @@ def curve_fit(
     ----------
     f : callable or model
         ``f(x, *params) -> (k,)`` for any k of the points; or a `problm.formula` or `problm.model` (compiled).
-    xdata : (N,) or (k, N) array_like
+    xdata : (N,) or (k, N) array_like, or a data frame with N rows
         Where the data were measured. Or data in files, one for each variable (see `problm.open_source`).
     ydata : (N,) array_like
         Or data in a file.
@@ -193,18 +193,18 @@ def _fit_function(
 ) -> Result:
     if sliceable:
         weighted = weights is not None
-        turn = rows[0].ndim == 2  # SciPy's (k, N): kept as (N, k) so that rows can be sliced
+        given = _as_given(xdata, rows[0])
 
         def weighted_residuals(theta: Array, x: Any, y: Any, s: Any) -> Any:
-            return (f(x.T if turn else x, *theta) - y) / s
+            return (np.asarray(f(given(x), *theta)) - y) / s
 
         def plain_residuals(theta: Array, x: Any, y: Any) -> Any:
-            return f(x.T if turn else x, *theta) - y
+            return np.asarray(f(given(x), *theta)) - y
 
         residuals: Callable[..., Any] = weighted_residuals if weighted else plain_residuals
 
         def derivative(theta: Array, x: Any, y: Any, *s: Any) -> Any:
-            j = np.asarray(jac(x.T if turn else x, *theta))
+            j = np.asarray(jac(given(x), *theta))
             return j / s[0][:, None] if weighted else j
 
         derivatives = derivative if callable(jac) else (jac or "2-point")
@@ -237,14 +237,25 @@ def _abscissae(xdata: Any, n: int) -> tuple[list[NDArray[Any]], bool]:
     return [], False
 
 
+def _as_given(xdata: Any, rows: NDArray[Any]) -> Callable[[Any], Any]:
+    """What f gets for some rows of xdata: in the form in which the user gave all of them."""
+    if rows.ndim == 1:
+        return lambda x: x
+    names = getattr(xdata, "columns", None)
+    if names is not None and len(names) == rows.shape[1]:  # a data frame
+        frame = type(xdata)
+        return lambda x: frame({name: x[:, i] for i, name in enumerate(names)})
+    return lambda x: x.T  # SciPy's (k, N): kept as (N, k) so that rows can be sliced
+
+
 def _sigma(sigma: Any, n: int) -> Array | None:
     if sigma is None:
         return None
     s = np.asarray(sigma.to_numpy() if hasattr(sigma, "to_numpy") else sigma)
     if s.dtype.kind not in "fiu":
         raise ValueError(f"sigma must hold numbers, got dtype {s.dtype}")
-    if s.ndim == 0:
-        s = np.full(n, float(s))
+    if s.size == 1:
+        s = np.full(n, float(s.item()))
     if s.shape not in ((n,), (n, n)):
         raise ValueError(f"sigma has shape {s.shape}, expected ({n},) or ({n}, {n})")
     if s.ndim == 1 and not (s > 0).all():
@@ -273,14 +284,15 @@ def _parameters(f: Any, p0: Any) -> tuple[int, tuple[str, ...]]:
     if type(f) is types.FunctionType and not f.__dict__ and not f.__code__.co_flags & inspect.CO_VARARGS:
         # What follows, for a plain function: the general way takes 25 us, a tenth of a small fit.
         code = f.__code__
-        plain_names = code.co_varnames[: code.co_argcount - len(f.__defaults__ or ())]
+        plain_names = code.co_varnames[: code.co_argcount]
         if len(plain_names) > 1:
             return len(plain_names) - 1, plain_names[1:]
     try:
         kinds = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
         kinds = []
-    plain = [p for p in kinds if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    # Parameters with defaults are fitted too, as SciPy does.
+    plain = [p for p in kinds if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if any(p.kind is p.VAR_POSITIONAL for p in kinds) or len(plain) < 2:
         if p0 is None:
             raise ValueError("p0 is needed: the number of parameters cannot be told from the signature of f")

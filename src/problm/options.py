@@ -68,6 +68,9 @@ class Options:
     """Seconds between two checkpoints at least; 0: one after every accepted step."""
 
     def __post_init__(self) -> None:
+        for name in ("ftol", "xtol"):
+            if getattr(self, name) is None:  # as in SciPy: this test is off
+                object.__setattr__(self, name, 0.0)
         for name in ("ftol", "xtol", "checkpoint_every"):
             _non_negative(name, getattr(self, name))
         if self.gtol is not None:

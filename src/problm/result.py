@@ -187,6 +187,27 @@ class Result:
         residuals: Array = self.problem.residuals(self.x)
         return residuals[:, 0] if residuals.ndim == 2 and residuals.shape[1] == 1 else residuals
 
+    @property
+    def jac(self) -> Array:
+        """Jacobian of all residuals at x, (n, d) or (n, p, d), without the weights of a loss: computed when asked for.
+
+        It has N d numbers, which nothing else here needs.
+        """
+        if not hasattr(self.problem, "jacobian"):
+            raise RuntimeError("this problem gives no Jacobian of all residuals; hessian and covariance are there")
+        jacobian: Array = self.problem.jacobian(self.x)
+        return jacobian[:, 0] if jacobian.ndim == 3 and jacobian.shape[1] == 1 else jacobian
+
+    def keys(self) -> tuple[str, ...]:
+        """Names of SciPy's fields: with them ``result["x"]`` and ``dict(result)`` work as for SciPy's results."""
+        return ("x", "cost", "fun", "jac", "grad", "optimality", "active_mask", "nfev", "njev", "status", "message",
+                "success")  # fmt: skip
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)
+
     def report(self) -> str:
         """A page of text: outcome, parameters with errors and correlations, work done."""
         from .report.text import report

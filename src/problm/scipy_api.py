@@ -22,7 +22,8 @@ from .sources import is_stored
 from .system import Space
 
 Array = NDArray[np.float64]
-_METHODS = ("problm", "lm")
+_METHODS = {"problm": "problm", "lm": "lm", "trf": "problm", "dogbox": "problm"}
+"""SciPy's names for methods that know bounds and losses, as the default here does."""
 
 
 def least_squares(
@@ -47,6 +48,8 @@ def least_squares(
     backend: str | None = None,
     max_memory: int | float | str | None = None,
     client: Any = None,
+    max_nfev: int | None = None,
+    verbose: int = 0,
     callback: Callable[..., Any] | None = None,
     progress: bool | Callable[..., Any] = False,
     **options: Any,
@@ -82,7 +85,8 @@ def least_squares(
     f_scale : float
         Scale of the loss: residuals below it count as inliers.
     method : {'problm', 'lm'}
-        Growing batches, or plain Levenberg-Marquardt on all residuals.
+        Growing batches, or plain Levenberg-Marquardt on all residuals. SciPy's ``'trf'`` and ``'dogbox'`` are taken
+        for ``'problm'``, which knows bounds and losses as they do.
     acceptance : str or policy, optional
         The test of a step on a batch: ``"holdout"`` (default), ``"paper"``, ``"paper-relaxed"``,
         ``"hoeffding-serfling"``, ``"empirical-bernstein"``, ``"full"``, or an object of `problm.acceptance`.
@@ -104,6 +108,8 @@ def least_squares(
         Solve on its workers, where the partitions of ``data`` stay (see `problm.distributed`).
     callback : callable, optional
         ``callback(state)`` after every iteration; a true value or StopIteration ends the solve.
+    max_nfev, verbose
+        SciPy's: another name of ``max_iter``; 1 prints how it ended, 2 the progress too.
     progress : bool or callable
         Show a line of progress on the terminal.
     **options
@@ -133,7 +139,10 @@ def least_squares(
             f"method={method!r} is not known{suggest(method, _METHODS)}; choose 'problm' (growing batches; bounds and "
             "robust losses included) or 'lm' (all residuals in every step)"
         )
-    if method == "lm":
+    if max_nfev is not None:
+        options.setdefault("max_iter", max_nfev)
+    progress = progress or verbose > 1
+    if _METHODS[method] == "lm":
         if acceptance not in (None, "full"):
             raise ValueError("method='lm' uses all residuals: drop acceptance, or use method='problm'")
         acceptance = "full"
@@ -199,6 +208,8 @@ def least_squares(
     names = tuple(getattr(fun, "parameters", None) or ())  # of a formula
     if len(names) == dim and all(isinstance(n, str) for n in names):
         result.names = names
+    if verbose:
+        print(f"{result.message}\n{result!r}")
     return result
 
 
