@@ -130,6 +130,11 @@ def guarded(
     return out
 
 
+def times(ratio: float) -> str:
+    """A ratio in words; runs that never arrive have none."""
+    return f"{ratio:.2g} times" if math.isfinite(ratio) else "an unknown number of times (no pair of runs arrived)"
+
+
 def verdict_of(paper_ratio: float, default_ratio: float, least: float = 1.2) -> str:
     """Whether the claim "faster than LM" holds: for the paper's own method, or only for ours."""
     if paper_ratio >= least:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..findings import cost_profiles, guarded, levels_table, share_within, speedup, time_profiles, verdict_of
+from ..findings import cost_profiles, guarded, levels_table, share_within, speedup, time_profiles, times, verdict_of
 from ..harness import Case, Experiment, Method, Record, Settings
 from ..instances import essential, random_poses
 from ..methods import DEFAULT, LM, LM_TENFOLD, PAPER, PRINTED, RELAXED, solving
@@ -49,9 +49,9 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
     finding = (
         f"From random starts only some runs find the best minimum at all: {found['lm']:.0%} of LM's, "
         f"{found['relaxed']:.0%} of the relaxed paper's, {found['default']:.0%} of the default's; within 200 ms "
-        f"{early['lm']:.0%}, {early['relaxed']:.0%} and {early['default']:.0%}. Where they do, LM takes "
-        f"{relaxed['seconds']:.2g} times the time of the paper's method and {default['seconds']:.2g} times that of our "
-        f"default ({relaxed['passes']:.2g} and {default['passes']:.2g} times the passes): the levels converge slowly "
+        f"{early['lm']:.0%}, {early['relaxed']:.0%} and {early['default']:.0%}. Where both do, LM takes "
+        f"{times(relaxed['seconds'])} the time of the paper's method and {times(default['seconds'])} that of our "
+        f"default ({times(relaxed['passes'])} and {times(default['passes'])} the passes): the levels converge slowly "
         "on all residuals, which no batch shortens. Ending the wider levels on a sixteenth of the residuals is "
         f"{faster}no remedy: it finds the minimum in {found['early']:.0%} of the runs."
     )

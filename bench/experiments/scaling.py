@@ -94,7 +94,7 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
     )
     columns = ["curve", "method"] + [c for n in sizes for c in (f"N = {n:,}: ms to {LEVEL:g} F*", "ms to its stop")]
     ratios = {
-        f"scaling, {name}, LM / default, seconds to {LEVEL:g} F*": {"value": g, "noise": 0.4}
+        f"scaling, {name}, LM / default, seconds to {LEVEL:g} F*": {"value": g, "noise": 0.5}
         for name, g in gains.items()
     }
     return Summary(
