@@ -10,7 +10,7 @@ import pytest
 
 import problm
 from problm.backends import backend_rows, detect
-from problm.backends.device import CHUNK, DeviceProblem, cost_and_weight
+from problm.backends.device import CHUNK, LARGE, DeviceProblem, cost_and_weight
 from problm.losses import LOSSES, Loss
 from problm.rows import FunctionRows
 
@@ -191,14 +191,36 @@ def test_on_a_manifold(library):
 
 def test_growing_compiles_nothing():
     fun = decay(jnp)[0]
-    x, y, start = make("decay", 300_000)
+    x, y, start = make("decay", 250_000)
     fit = problm.least_squares(fun, start, data=(x, y))
     passes = fit.problem.model.passes
-    assert len(set(fit.history.batch_size)) >= 4
+    assert len(set(fit.history.batch_size)) >= 3
     assert passes.compiled() == 2
     again = problm.least_squares(fun, start, data=(x[:1000], y[:1000]))
     assert again.problem.model.passes is passes
     assert passes.compiled() == 2
+    x, y, start = make("decay", 700_000)  # large chunks for everything, and nothing else
+    problm.least_squares(fun, start, data=(x, y))
+    assert passes.compiled() == 3
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_large_chunks(library):
+    """A pass over very many rows, in chunks of both sizes and with one that is filled up, has the sums of the rows."""
+    fun, numpy_fun = decay(xp_of(library))[0], decay(np)[0]
+    x, y, start = make("decay", 5 * LARGE + CHUNK + 777)
+    ours = problm.least_squares(fun, start, data=(x, y), backend=library, max_iter=1).problem
+    theirs = problm.least_squares(numpy_fun, start, data=(x, y), jac="3-point", max_iter=1).problem
+    theta = np.asarray(start, dtype=np.float64)
+    for outer in (False, True):
+        normal = ours.linearize(theta, 0, ours.n, outer=outer, costs=None)
+        expected = theirs.linearize(theta, 0, ours.n, outer=outer, costs=None)
+        np.testing.assert_allclose(normal.cost, expected.cost, rtol=1e-12)
+        np.testing.assert_allclose(normal.gradient, expected.gradient, rtol=1e-6)
+        np.testing.assert_allclose(normal.hessian, expected.hessian, rtol=1e-6)
+        if outer:
+            np.testing.assert_allclose(normal.outer, expected.outer, rtol=1e-6)
+    np.testing.assert_allclose(ours.costs(theta, 0, ours.n), theirs.costs(theta, 0, ours.n), rtol=1e-12)
 
 
 def test_jax_stays_as_the_user_left_it():

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..losses import Loss
 from ..problem import Theta
-from .device import CHUNK, Array, Columns, DeviceRows, cost_and_weight
+from .device import Array, Columns, DeviceRows, cost_and_weight
 
 try:
     import torch
@@ -100,7 +100,7 @@ class TorchPasses:
         self._batch, self._move, self._loss = batch, move, loss
         self._dim, self._components = dim, components
 
-    def linearize(self, theta: Any, count: int, rows: Columns) -> Any:
+    def linearize(self, theta: Any, count: int, rows: Columns, outer: bool) -> Any:
         tensors = [_tensor(c) for c in rows]
         point = _tensor(theta)
 
@@ -114,7 +114,8 @@ class TorchPasses:
         weighted = jacobian * weight[:, None]
         hessian = weighted.reshape(self._dim, -1) @ jacobian.reshape(self._dim, -1).T
         each = (weighted * r).sum(dim=2)
-        return cost.sum(), each.sum(dim=1), 0.5 * (hessian + hessian.T), each @ each.T, cost
+        total = each @ each.T if outer else None
+        return cost.sum(), each.sum(dim=1), 0.5 * (hessian + hessian.T), total, cost
 
     def costs(self, theta: Any, count: int, rows: Columns) -> Any:
         with torch.no_grad():
@@ -128,11 +129,11 @@ class TorchPasses:
         return _array(value)
 
     def _blocks(self, point: Any, tensors: list[Any]) -> Any:
-        return self._batch(point, *tensors).reshape(CHUNK, self._components).to(torch.float64)
+        return self._batch(point, *tensors).reshape(-1, self._components).to(torch.float64)
 
     def _costs(self, r: Any, count: int) -> Any:
         cost, weight = cost_and_weight(self._loss, (r * r).sum(dim=1), torch)
-        if count < CHUNK:
-            valid = torch.arange(CHUNK) < count
+        if count < len(cost):
+            valid = torch.arange(len(cost)) < count
             cost, weight = torch.where(valid, cost, 0.0), torch.where(valid, weight, 0.0)
         return cost, weight
