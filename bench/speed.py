@@ -89,13 +89,18 @@ def _row_of(call: Any, calls: int = 9) -> tuple[Any, float]:
     return found, float(np.median(seconds))
 
 
-def _front_door(instance: Solvable, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
-    """`problm.curve_fit` as a drop-in: the same NumPy function and Jacobian that SciPy gets."""
-    import problm
+def _front_door(derivatives: bool) -> Any:
+    """`problm.curve_fit` as a drop-in: the same NumPy function, with or without its Jacobian, that SciPy gets."""
 
-    f, jac = _as_curve(instance)
-    (x, _), seconds = _row_of(lambda: problm.curve_fit(f, *instance.extra.data, instance.starts[start], jac=jac))
-    return Outcome(seconds=[seconds], path=[x], total_seconds=seconds, x=x)
+    def call(instance: Solvable, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
+        import problm
+
+        f, jac = _as_curve(instance)
+        data, given = instance.extra.data, jac if derivatives else None
+        (x, _), seconds = _row_of(lambda: problm.curve_fit(f, *data, instance.starts[start], jac=given))
+        return Outcome(seconds=[seconds], path=[x], total_seconds=seconds, x=x)
+
+    return call
 
 
 def _front_door_formula(instance: Solvable, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
@@ -107,12 +112,16 @@ def _front_door_formula(instance: Solvable, start: int, seed: int, options: Mapp
     return Outcome(seconds=[seconds], path=[found], total_seconds=seconds, x=found)
 
 
-def _scipy_front_door(instance: Solvable, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
-    from scipy.optimize import curve_fit
+def _scipy_front_door(derivatives: bool) -> Any:
+    def call(instance: Solvable, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
+        from scipy.optimize import curve_fit
 
-    f, jac = _as_curve(instance)
-    (x, _), seconds = _row_of(lambda: curve_fit(f, *instance.extra.data, instance.starts[start], jac=jac, method="lm"))
-    return Outcome(seconds=[seconds], path=[x], total_seconds=seconds, x=x)
+        f, jac = _as_curve(instance)
+        data, given = instance.extra.data, jac if derivatives else None
+        (x, _), seconds = _row_of(lambda: curve_fit(f, *data, instance.starts[start], jac=given, method="lm"))
+        return Outcome(seconds=[seconds], path=[x], total_seconds=seconds, x=x)
+
+    return call
 
 
 def _as_curve(instance: Solvable) -> tuple[Any, Any]:
@@ -130,8 +139,16 @@ def _as_curve(instance: Solvable) -> tuple[Any, Any]:
 DEFAULT = Method("problm", "ProBLM", _ours(), "#d55e00")
 OWN_LM = Method("problm-lm", "ProBLM, plain LM", _ours(method="lm"), "#000000")
 SMALL_FORMULA = Method("curve_fit-formula", "problm.curve_fit, formula", _front_door_formula)
-SMALL_FUNCTION = Method("curve_fit-function", "problm.curve_fit, NumPy function", _front_door)
-SMALL_SCIPY = Method("scipy.curve_fit", "scipy.optimize.curve_fit, lm", _scipy_front_door, version=version_of("scipy"))
+SMALL_JACOBIAN = Method("curve_fit-jacobian", "problm.curve_fit, NumPy function and Jacobian", _front_door(True))
+SMALL_FUNCTION = Method("curve_fit-function", "problm.curve_fit, NumPy function", _front_door(False))
+SCIPY_JACOBIAN = Method(
+    "scipy.curve_fit-jacobian", "scipy.optimize.curve_fit, lm, Jacobian", _scipy_front_door(True),
+    version=version_of("scipy"),
+)  # fmt: skip
+SCIPY_FUNCTION = Method(
+    "scipy.curve_fit", "scipy.optimize.curve_fit, lm", _scipy_front_door(False), version=version_of("scipy")
+)
+FRONT_DOORS = (SMALL_FORMULA, SMALL_JACOBIAN, SMALL_FUNCTION, SCIPY_JACOBIAN, SCIPY_FUNCTION)
 
 
 def _case(name: str, n: int, seed: int, repeats: int) -> Case:
@@ -201,7 +218,7 @@ def certificate_rows(times: Times, sizes: Sequence[int]) -> list[Row]:
     for name, least in (("exponential", 2.0), ("double Gaussian + line", 4.0)):
         for n in sizes:
             mine = (name, n, DEFAULT.key)
-            if mine not in times.stop:
+            if not times.arrived(mine):
                 continue
             peers = [m for m in PEERS if times.arrived((name, n, m.key))]
             if not peers:
@@ -244,16 +261,22 @@ def level_rows(times: Times, sizes: Sequence[int]) -> list[Row]:
 
 
 def small_rows(times: Times) -> list[Row]:
-    """10^4 residuals and fewer: the two front doors side by side."""
+    """10^4 residuals and fewer: front doors side by side. A formula, which needs no Jacobian of the user's, against
+    SciPy's faster one."""
     rows = []
     for name in CURVES:
         for n in SMALL:
-            theirs = times.stop.get((name, n, SMALL_SCIPY.key))
-            for method in (SMALL_FORMULA, SMALL_FUNCTION):
-                mine = times.stop.get((name, n, method.key))
-                if mine and theirs:
+            scipy = [m for m in (SCIPY_JACOBIAN, SCIPY_FUNCTION) if times.arrived((name, n, m.key))]
+            scipy.sort(key=lambda m: float(np.median(times.stop[name, n, m.key])))
+            pairs = [(SMALL_FORMULA, m) for m in scipy[:1]]
+            pairs += [(SMALL_JACOBIAN, m) for m in scipy if m is SCIPY_JACOBIAN]
+            pairs += [(SMALL_FUNCTION, m) for m in scipy if m is SCIPY_FUNCTION]
+            for method, peer in pairs:
+                if times.arrived((name, n, method.key)):
+                    mine, theirs = times.stop[name, n, method.key], times.stop[name, n, peer.key]
+                    label = "SciPy lm, Jacobian" if peer is SCIPY_JACOBIAN else "SciPy lm"
                     rows.append(
-                        row(f"{name}, {method.label}", f"{n:,}", _seconds(mine), f"SciPy lm: {_seconds(theirs)}",
+                        row(f"{name}, {method.label}", f"{n:,}", _seconds(mine), f"{label}: {_seconds(theirs)}",
                             ratio(theirs, mine), 1.0)
                     )  # fmt: skip
     return rows
@@ -285,17 +308,6 @@ def markdown(result: dict[str, Any]) -> str:
     probes = [[p["what"], p["value"], p["target"], "met" if p["met"] else "**missed**"] for p in result["probes"]]
     if probes:
         lines += ["## Memory and start-up", "", markdown_table(["what", "measured", "target", ""], probes), ""]
-    if result["kernels"]:
-        lines += [
-            "## Kernels", "",
-            markdown_table(["model", "parameters", "linearise [ns/residual]", "cost [ns/residual]", "memory limit [ns]",
-                            "share of that limit"],
-                           [[k["model"], k["parameters"], k["linearise"], k["cost"], k["memory_limit"], k["share"]]
-                            for k in result["kernels"]]), "",
-            "The limit of memory: reading the two columns of float64 as fast as this machine sums an array. The "
-            "share is that "
-            "limit over what a cost pass takes.", "",
-        ]  # fmt: skip
     lines += ["## All times", "", markdown_table(["curve", "N", "method", "median", "least", "most", f"to {LEVEL} F*",
               "final cost − F*, relative"], result["times"]), ""]  # fmt: skip
     if result["skipped"]:
@@ -334,18 +346,17 @@ def measure(sizes: Sequence[int], settings: Settings, output: Path, *, probes: b
             later = f"{min(s for s in sizes if s > n):,}"
             skipped += [f"{m.label} at N = {later} (over 45 s a run expected)" for m in peers if m.key in slow]
             peers = [m for m in peers if m.key not in slow]
-    small = experiment("speed-small", SMALL, (SMALL_FORMULA, SMALL_FUNCTION, SMALL_SCIPY), 15)
+    small = experiment("speed-small", SMALL, FRONT_DOORS, 15)
     small_records = run(small, settings, output, workers=1, progress=progress)
     progress.finish()
     times, small_times = Times(records), Times(small_records)
-    labels = {m.key: m.label for m in (DEFAULT, OWN_LM, *PEERS, SMALL_FORMULA, SMALL_FUNCTION, SMALL_SCIPY)}
+    labels = {m.key: m.label for m in (DEFAULT, OWN_LM, *PEERS, *FRONT_DOORS)}
     targets = [n for n in sizes if n >= 1_000_000] or [max(sizes)]
     about = {"when": now(), "machine": environment.machine(), "versions": environment.versions()}
     result: dict[str, Any] = {
         "about": about,
         "rows": [*certificate_rows(times, targets), *level_rows(times, sizes), *small_rows(small_times)],
         "probes": speed_probes.probes(max(sizes)) if probes else [],
-        "kernels": speed_probes.kernels(min(max(sizes), 1_000_000)),
         "times": [*all_times(times, labels), *all_times(small_times, labels)],
         "skipped": skipped,
         "failures": [f"{r['case']}, {r['method']}: {r['error']}" for r in (*records, *small_records) if "error" in r],

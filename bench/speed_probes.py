@@ -1,4 +1,4 @@
-"""What a stopwatch in one process cannot tell: peak memory, import time, first solves; and nanoseconds a residual."""
+"""What a stopwatch in one process cannot tell: peak memory, import time, first solves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from typing import Any
 
 import numpy as np
@@ -122,44 +121,3 @@ def probes(n: int) -> list[dict[str, Any]]:
             "met": cold < 20.0 and "compil" in said,
         },
     ]  # fmt: skip
-
-
-def kernels(n: int, repeats: int = 9) -> list[dict[str, Any]]:
-    """Nanoseconds a residual of each built-in model, one thread, beside the time that reading the data takes."""
-    import problm
-    from problm.compiled import CompiledProblem
-    from problm.losses import Loss
-
-    rng = np.random.default_rng(0)
-    x, y = rng.uniform(0.5, 9.5, n), rng.standard_normal(n)
-    m = problm.models
-    models = {
-        "exponential": m.exponential(), "gaussian": m.gaussian(), "lorentzian": m.lorentzian(), "voigt": m.voigt(),
-        "power law": m.power_law(), "logistic": m.logistic(), "damped sine": m.damped_sine(), "line": m.line(),
-        "polynomial, degree 4": m.polynomial(4), "double Gaussian + line": m.gaussian() + m.gaussian() + m.line(),
-    }  # fmt: skip
-    limit = min(_nanoseconds(lambda: (x.sum(), y.sum()), n) for _ in range(repeats))
-    rows = []
-    for name, model in models.items():
-        d = len(model.parameters)
-        problem = CompiledProblem(model.curve_kernel(1, d, None, Loss.named("linear"), 1), [x, y])
-        theta = np.linspace(0.7, 1.3, d)
-        both = [
-            (
-                _nanoseconds(lambda p=problem, t=theta: p.linearize(t, 0, n, outer=False, costs=None), n),
-                _nanoseconds(lambda p=problem, t=theta: p.cost(t), n),
-            )
-            for _ in range(repeats)
-        ]
-        linearise, cost = (float(np.median(v)) for v in zip(*both, strict=True))
-        rows.append({
-            "model": name, "parameters": d, "linearise": round(linearise, 2), "cost": round(cost, 2),
-            "memory_limit": round(limit, 2), "share": f"{limit / cost:.0%}",
-        })  # fmt: skip
-    return rows
-
-
-def _nanoseconds(call: Any, n: int) -> float:
-    began = time.process_time()
-    call()
-    return 1e9 * (time.process_time() - began) / n
