@@ -23,6 +23,7 @@ data. Writes alignment.json, alignment.md and alignment_recovery.svg.
 from __future__ import annotations
 
 import argparse
+import bisect
 import json
 import sys
 import time
@@ -162,7 +163,7 @@ def lm(quick: bool, data: str | None) -> dict[str, Any]:
     names = ("hartley",) if quick else (*sources.PAPER_PAIRS, *sources.MORE_PAIRS, "johnssona")
     rows = []
     for name in names:
-        for where in ("identity", "near the plane"):
+        for where in ("near the plane", "identity"):
             rows += _lm_pair(data, name, where, quick)
             print(markdown_table(list(rows[-1]), [list(r.values()) for r in rows[-3:]]), flush=True)
     return {"rows": rows}
@@ -183,7 +184,7 @@ def _lm_pair(data: str, name: str, where: str, quick: bool) -> list[dict[str, An
         start = scale @ start @ np.linalg.inv(scale)
     common: dict[str, Any] = {
         "initial": start, "blur": 0.0, "photometric": False, "threads": 1, "keep_path": True, "max_iter": 200,
-        "max_time": 5.0 if quick else 15.0,
+        "max_time": 5.0 if quick else 10.0,
     }  # fmt: skip
     probe = problm.align(first, second, **{**common, "levels": 1, "max_iter": 1, "keep_path": False})
     common["outside"] = probe.levels[0].result.problem.outside
@@ -196,13 +197,12 @@ def _lm_pair(data: str, name: str, where: str, quick: bool) -> list[dict[str, An
     for way, options in ways.items():
         with cpu_clock():
             found, seconds = timed(lambda options=options: problm.align(first, second, **common, **options))
-        history, ahead = found.result.history, seconds - found.result.seconds
-        costs = [found.problem.cost(theta) for theta in history.path]
-        runs[way] = (found, seconds, [ahead + s for s in history.seconds], costs)
+        ahead = seconds - found.result.seconds
+        runs[way] = (found, seconds, [ahead + s for s in found.result.history.seconds])
     lowest, own = min(r[0].cost for r in runs.values()), runs["LM"][0].cost
     reach = {
-        way: [next((s for s, c in zip(r[2], r[3], strict=True) if c <= 1.01 * f), float("inf")) for f in (lowest, own)]
-        for way, r in runs.items()
+        way: [first_within(found, 1.01 * f, seconds) for f in (lowest, own)]
+        for way, (found, _, seconds) in runs.items()
     }
     return [
         {
@@ -217,8 +217,15 @@ def _lm_pair(data: str, name: str, where: str, quick: bool) -> list[dict[str, An
             "s in all": seconds,
             "status": found.result.status.name,
         }
-        for way, (found, seconds, _, _) in runs.items()
+        for way, (found, seconds, _) in runs.items()
     ]
+
+
+def first_within(found: Any, level: float, seconds: list[float]) -> float:
+    """When the cost over all pixels of the finest level first was at most ``level``; the costs fall along the path."""
+    path, problem = found.result.history.path, found.problem
+    first = bisect.bisect_left(path, True, key=lambda theta: problem.cost(theta) <= level)
+    return seconds[first] if first < len(path) else float("inf")
 
 
 def truth(quick: bool, data: str | None) -> dict[str, Any]:

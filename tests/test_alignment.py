@@ -228,6 +228,25 @@ def test_features_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
     assert align(*images, initial="auto", model="translation").success
 
 
+def test_a_minimum_at_a_kink_is_a_minimum() -> None:
+    """Shifted by whole pixels in x and half a pixel in y: the gradient of the interpolant jumps at the minimum."""
+    y, x = np.mgrid[0:120, 0:160].astype(float)
+    rng = np.random.default_rng(1)
+    waves = np.column_stack([rng.uniform(0.05, 0.6, 25), rng.uniform(0.0, 6.28, (25, 2))])
+
+    def texture(x: Array, y: Array) -> Array:
+        return np.asarray(sum(0.05 * np.sin(k * (np.cos(a) * x + np.sin(a) * y) + p) for k, a, p in waves))
+
+    found = align(texture(x, y), texture(x - 4.0, y + 2.5), "translation")
+    assert found.success
+    assert found.message.startswith("Converged")
+    assert np.allclose(found.matrix[:2, 2], [4.0, -2.5], atol=0.01)
+    away = np.array([[1.0, 0.0, 4.4], [0.0, 1.0, -2.5], [0.0, 0.0, 1.0]])
+    stopped = align(texture(x, y), texture(x - 4.0, y + 2.5), "translation", initial=away, levels=1, max_iter=1)
+    assert not stopped.at_a_kink
+    assert not stopped.success
+
+
 def test_unrelated_images_are_no_success() -> None:
     rng = np.random.default_rng(0)
     alignment = align(rng.normal(size=SHAPE), rng.normal(size=SHAPE), blur=0.0)

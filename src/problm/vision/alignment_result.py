@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import write_atomically
-from ..result import Result
+from ..result import Result, Status
 from .images import Image, Mask, Source, pixels_of
 from .resampling import resample
 from .warps import corners, transform
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 OVERLAYS = ("checkerboard", "red-cyan", "blend", "difference")
 _LEAST_CORRELATION = 0.3
+_KINK = 0.05
+"""Step of a corner, in pixels, that may be left at a kink: measured a few thousandths for shifts by whole pixels."""
+_AT_A_KINK = "Converged: no step lowers the cost; the minimum lies where pixel centres meet pixel centres."
 
 
 @dataclass(frozen=True)
@@ -84,17 +87,30 @@ class Alignment:
     @property
     def success(self) -> bool:
         """Whether the solver converged to a warp under which the images correlate (0.3 or more)."""
-        return self.result.success and self.ncc >= _LEAST_CORRELATION
+        return (self.result.success or self.at_a_kink) and self.ncc >= _LEAST_CORRELATION
+
+    @cached_property
+    def at_a_kink(self) -> bool:
+        """Whether the minimum lies at a kink: no step lowers the cost, yet the gradient does not vanish.
+
+        The bilinear interpolant has one wherever pixel meets pixel, so images shifted by whole pixels end there. The
+        step that the gradient asks for must be small, or else something is wrong.
+        """
+        if self.result.status != Status.STALLED or not self.result.certified:
+            return False
+        step = np.linalg.lstsq(self.result.hessian, -self.result.grad)[0]
+        return bool(np.abs(self._corner_jacobian @ step).max() < _KINK)
 
     @property
     def message(self) -> str:
         """How it ended."""
-        if self.result.success and not self.success:
+        told = _AT_A_KINK if self.at_a_kink else self.result.message
+        if (self.result.success or self.at_a_kink) and not self.success:
             return (
-                f"{self.result.message} But the images correlate by {self.ncc:.2f} only, so they are probably not "
+                f"{told} But the images correlate by {self.ncc:.2f} only, so they are probably not "
                 'aligned; try initial="auto", a matrix near the solution, or another model.'
             )
-        return self.result.message
+        return told
 
     @cached_property
     def corner_errors(self) -> Array:
@@ -102,17 +118,22 @@ class Alignment:
 
         Model error (parallax, an image that is not plane) is not in it.
         """
-        result, problem = self.result, self.problem
-        at = corners(problem.image1.shape)
-        d = problem.dim
+        jacobian = self._corner_jacobian
+        spread = np.einsum("ij,jk,ik->i", jacobian, self.result.covariance, jacobian)
+        return np.sqrt(np.maximum(spread.reshape(4, 2).sum(axis=1), 0.0))
+
+    @cached_property
+    def _corner_jacobian(self) -> Array:
+        """(8, d) derivatives of the mapped corners of image 1 by a step of the parameters."""
+        problem = self.problem
+        at, d = corners(problem.image1.shape), problem.dim
         jacobian = np.empty((8, d))
         for j in range(d):
             step = np.zeros(d)
             step[j] = 1e-6
             ahead, behind = (problem.matrix(problem.retract(self.theta, s * step)) for s in (1.0, -1.0))
             jacobian[:, j] = (transform(ahead, at) - transform(behind, at)).reshape(8) / 2e-6
-        spread = np.einsum("ij,jk,ik->i", jacobian, result.covariance, jacobian)
-        return np.sqrt(np.maximum(spread.reshape(4, 2).sum(axis=1), 0.0))
+        return jacobian
 
     @cached_property
     def _seen(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

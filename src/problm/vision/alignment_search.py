@@ -162,7 +162,7 @@ class Search:
             return bool(self.photometric)
         sample = self.sample(replace(guess, gain=1.0, bias=0.0), level)
         gain, _ = sample.gain_and_bias()
-        return abs(np.log(gain)) > 0.1 or abs(sample.brightness()) > 0.1
+        return bool(abs(np.log(gain)) > 0.1 or abs(sample.brightness()) > 0.1)
 
     def with_moments(self, guess: Guess, level: int) -> Guess:
         gain, bias = self.sample(replace(guess, gain=1.0, bias=0.0), level).gain_and_bias()
