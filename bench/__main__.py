@@ -96,6 +96,8 @@ def execute(
             draw(summary, output / "figures")
     about = environment.describe(settings, chosen, time.monotonic() - began)
     write_text(output / "environment.json", json.dumps(about, indent=1))
+    if publish:
+        write_text(publish / "about.md", environment.sentence(about))
     write_report(summaries, about, output / "report.html")
     for summary in summaries:
         print(f"{summary.name}: {summary.verdict}. {summary.finding}")

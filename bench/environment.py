@@ -47,6 +47,21 @@ def machine() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def sentence(about: dict[str, Any]) -> str:
+    """Where the numbers come from, in Markdown."""
+    m, s = about["machine"], about["settings"]
+    packages = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    data = (
+        "the real image pairs and matches; curves and the large problems are made from the seed"
+        if s["data"] == "real data sets"
+        else "everything is made from the seed"
+    )
+    return (
+        f"Measured {about['when'][:10]} on {m['processor']}, {m['cores']} cores, one thread for each method; times are "
+        f"CPU times. Data: {data}. Scale “{s['scale']}”, seed {s['seed']}. {packages}.\n"
+    )
+
+
 def describe(settings: Settings, experiments: Sequence[Experiment], seconds: float) -> dict[str, Any]:
     shown = asdict(settings)
     shown["data"] = "real data sets" if settings.data else "stand-ins"

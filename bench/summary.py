@@ -119,7 +119,7 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> st
 def markdown(summary: Summary) -> str:
     """Title, claim, finding and tables."""
     parts = [
-        f"# {summary.title} ({summary.figures})",
+        f"# {summary.title}: {summary.figures}",
         f"**The paper:** {summary.claim}",
         f"**Measured ({summary.verdict}):** {summary.finding}",
     ]

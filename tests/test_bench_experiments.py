@@ -199,7 +199,8 @@ def test_random_poses_are_rotations_and_unit_vectors():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["conditions", "essential", "ransac", "bundle"])
 def test_experiments_run_from_end_to_end(name, tmp_path, capsys):
-    assert execute([name], Settings(None, "check", 11), tmp_path, workers=1, figures=False) == 0
+    public = tmp_path / "public"
+    assert execute([name], Settings(None, "check", 11), tmp_path, workers=1, figures=False, publish=public) == 0
     summary = json.loads((tmp_path / f"{name}.json").read_text())
     assert summary["finding"] in capsys.readouterr().out
     assert "nan" not in summary["finding"]
@@ -208,6 +209,8 @@ def test_experiments_run_from_end_to_end(name, tmp_path, capsys):
     assert all(len(row) == len(t["columns"]) for t in summary["tables"] for row in t["rows"])
     for file in (f"{name}.md", "report.html", "environment.json", f"raw/{name}.jsonl"):
         assert (tmp_path / file).stat().st_size > 0
+    assert {p.name for p in public.iterdir()} == {f"{name}.md", "about.md"}
+    assert "everything is made from the seed" in (public / "about.md").read_text()
 
 
 DATA = os.environ.get("PROBLM_DATA")

@@ -55,7 +55,7 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
         + "; ".join(f"{name} {a['seconds']:.2g}× ({a['passes']:.2g}× in passes)" for name, (a, _) in gains.items())
         + ". LM over our default: "
         + "; ".join(f"{name} {b['seconds']:.2g}× ({b['passes']:.2g}×)" for name, (_, b) in gains.items())
-        + f". With 802 and 212 points there is little to batch; with {LARGE:,} there is."
+        + f". With a few hundred points there is little to batch; with {LARGE:,} there is."
     )
     small = [r for name in PROBLEMS for r in groups[name]]
     return Summary(
