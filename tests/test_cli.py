@@ -392,6 +392,25 @@ def test_a_file_named_like_a_script(folder, inside, tmp_path):
     assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
 
 
+def test_a_file_named_like_a_pattern(folder, inside, tmp_path):
+    file = tmp_path / "data[1]*?.csv"
+    file.write_bytes((folder / "decay.csv").read_bytes())
+    done = inside("fit", file, *MODEL, "--no-output")
+    assert done.returncode == 0, done.stderr
+    assert "20,000" in done.stdout
+
+
+def test_matches_that_are_no_text(folder, inside, tmp_path):
+    (tmp_path / "junk.csv").write_bytes(bytes(range(128, 256)))
+    for args in (
+        ["essential", tmp_path / "junk.csv"],
+        ["essential", folder / "matches.csv", "-K", tmp_path / "junk.csv"],
+    ):
+        done = inside(*args, "--no-output")
+        assert done.returncode == 2
+        assert "junk.csv is not text" in done.stderr
+
+
 def test_control_characters_do_not_reach_the_terminal(inside):
     done = inside("fit", "\x1b[2Jgone.csv", *MODEL, "--no-output")
     assert done.returncode == 2

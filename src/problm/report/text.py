@@ -51,7 +51,8 @@ def _parameters(result: Result, absolute: bool) -> list[str]:
     width = max(len(n) for n in names)
     lines = []
     for i in range(min(d, _MOST_PARAMETERS)):
-        share = f" ({100 * error[i] / abs(result.x[i]):.2g} %)" if result.x[i] and np.isfinite(error[i]) else ""
+        percent = 100 * error[i] / abs(result.x[i]) if result.x[i] else np.nan
+        share = f" ({percent:.2g} %)" if percent < 99.5 else f" ({percent:.0f} %)" if percent < 1e4 else ""
         held = {-1: "  at its lower bound", 1: "  at its upper bound"}.get(int(result.active_mask[i]), "")
         if result.fixed is not None and result.fixed[i]:
             lines.append(f"  {names[i]:<{width}}  {result.x[i]: .10g} (fixed)")
