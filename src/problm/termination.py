@@ -30,8 +30,6 @@ _FLAT = 5e-6
 """What the best step of a tenth of the point's length may still gain, relatively, where the gradient is judged by its
 columns. Their cosines alone are small anywhere in an ill-conditioned valley: of 100 random problems with conditions up
 to 1e12, 13 ended there with a success that was none."""
-_CRAWL = 10
-"""Steps in a row that hardly change the cost, after which a flat neighbourhood is enough."""
 
 
 @dataclass(slots=True)
@@ -41,6 +39,9 @@ class Termination:
     gtol: float
     left: float
     """What a Gauss-Newton step may still gain, relatively, when the cost test stops."""
+    crawl: int = 10
+    """Steps in a row that change the cost by less than ftol, after which a flat neighbourhood is enough: more of them
+    where rows are few and linear convergence may take its time (NIST's ENSO needs 30)."""
     zero: float = 0.0
     """Mean cost that is rounding: residuals 1e-15 of those at the start."""
     _small_changes: int = 0
@@ -53,7 +54,9 @@ class Termination:
     def of(cls, ftol: float, xtol: float, gtol: float | None, n: int) -> Termination:
         # Iterations on few residuals cost next to nothing: go on until the parameters have their digits.
         few = n <= 10_000
-        return cls(ftol, xtol, (1e-8 if few else 1e-5) if gtol is None else gtol, 1e-6 * ftol if few else ftol)
+        if few:
+            return cls(ftol, xtol, 1e-8 if gtol is None else gtol, 1e-8 * ftol, 100)
+        return cls(ftol, xtol, 1e-5 if gtol is None else gtol, ftol)
 
     def stepped(self, system: System, change: float, predicted: float, squared_length: float, tries: int) -> None:
         """A step was taken at some try: change of the mean cost, predicted decrease, squared scaled length."""
@@ -76,8 +79,8 @@ class Termination:
             return Status.GRADIENT
         if self._small_changes and (
             system.decrement <= self.left * system.cost
-            or (not self._believed and cosine <= 1e-3 * self.ftol**0.5 and self.flat(system))
-            or (self._small_changes >= _CRAWL and self.flat(system))
+            or (not self._believed and cosine <= 1e-5 * self.ftol**0.5 and self.flat(system))
+            or (self._small_changes >= self.crawl and self.flat(system))
         ):
             return Status.COST
         if self._small_step and system.relative_step() <= self.xtol:
