@@ -13,6 +13,7 @@ from . import inputs
 from .backends import backend_rows, detect
 from .functions import JACOBIANS, FunctionProblem
 from .losses import as_loss
+from .named import chosen_columns
 from .options import suggest
 from .problem import Problem
 from .result import Result
@@ -68,7 +69,8 @@ def least_squares(
         Arrays with N rows along the first axis: NumPy, lists, float32, pandas, polars or PyArrow columns. The solver
         passes slices of them to ``fun`` and ``jac``, before ``args``. Also rows that need not fit into memory: paths
         (``.npy``, ``.npz``, ``.zarr``, Parquet files and folders), memory maps, Zarr and HDF5 arrays, PyArrow datasets,
-        Dask collections, anything with a length and slices (see `problm.open_source`).
+        Dask collections, anything with a length and slices (see `problm.open_source`). Data frames and other tables
+        are their columns side by side; a formula takes those that it names.
     args, kwargs
         Further arguments of ``fun`` and ``jac`` that are not sliced.
     jac : callable or {'2-point', '3-point', 'cs'}
@@ -159,6 +161,8 @@ def least_squares(
     if nan_policy not in ("reject", "raise", "omit"):
         raise ValueError(f"nan_policy must be 'reject', 'raise' or 'omit', got {nan_policy!r}")
     checked = isinstance(data, inputs.Checked)
+    if not isinstance(data, tuple):
+        data = chosen_columns(fun, data)
     stored = data is not None and not checked and (client is not None or is_stored(data, max_memory))
     rows = () if data is None or stored else inputs.columns(data)
     if stored and nan_policy == "omit":
