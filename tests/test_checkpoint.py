@@ -13,7 +13,7 @@ import pytest
 
 import problm
 from problm import manifolds
-from problm.checkpoint import Checkpoint, _decode, _encode
+from problm.checkpoint import Checkpoint, _decode, _encode, _pack, _unpack
 from problm.losses import Loss
 from problm.rows import FunctionRows
 from problm.sampling import RandomOrder
@@ -257,6 +257,16 @@ class TestFile:
         np.savez(path, state=np.frombuffer(b'{"format": "problm.checkpoint", "version": 99}', dtype=np.uint8))
         with pytest.raises(ValueError, match="another version"):
             problm.least_squares(model, START, data=make_data(100), checkpoint=path)
+
+    def test_memories_of_another_version(self, tmp_path):
+        """A rule that remembered something else then."""
+        path = tmp_path / "solve.npz"
+        self.write(path)
+        state = _unpack(str(path))
+        state["memory"]["termination"]["_forgotten"] = 1
+        path.write_bytes(_pack(state))
+        with pytest.raises(ValueError, match="another version"):
+            problm.least_squares(model, START, data=make_data(), checkpoint=path)
 
     def test_what_cannot_be_saved(self):
         with pytest.raises(TypeError, match="a set cannot be saved"):

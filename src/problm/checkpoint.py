@@ -82,6 +82,10 @@ class Checkpoint:
         for part, values in state["memory"].items():
             target = getattr(run, part)
             for name, value in values.items():
+                if not hasattr(target, name):
+                    raise ValueError(
+                        f"checkpoint={self.path!r} was written by another version: move it away to start anew"
+                    )
                 setattr(target, name, value)
         run.batch.restore(state["batch"])
         for name, values in state["history"].items():
