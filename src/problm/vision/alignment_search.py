@@ -46,10 +46,11 @@ _GOOD = 0.9
 _DEEP_ENOUGH = 0.95
 _REMAINING = 0.5
 """Step that may remain at the end, in standard errors of the parameters."""
-_COARSE = {"ftol": 1e-5, "max_iter": 60}
+_COARSE = {"ftol": 1e-4, "max_iter": 60}
 _UP = np.array([[2.0, 0.0, 0.5], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]])
 _DOWN = np.linalg.inv(_UP)
 _SHIFTS = ((0.25, 0.0), (-0.25, 0.0), (0.0, 0.25), (0.0, -0.25), (0.2, 0.2), (-0.2, 0.2), (0.2, -0.2), (-0.2, -0.2))
+_PROMISING = 3
 _LADDERS = {
     "translation": ("translation",),
     "euclidean": ("translation", "euclidean"),
@@ -194,10 +195,8 @@ class Search:
         if len(ladder) > 1 and poor():
             consider(start, ladder)
         if poor():
-            h, w = self.images(level)[0].shape
-            for x, y in _SHIFTS:
-                shift = np.array([[1.0, 0.0, x * w], [0.0, 1.0, y * h], [0.0, 0.0, 1.0]])
-                consider(replace(start, matrix=start.matrix @ shift), ladder)
+            for guess in self.shifted(start, level, ladder[0]):
+                consider(guess, ladder[1:] or ladder)
         for how in ("phase", "features") if auto else ():
             if poor():
                 try:
@@ -209,6 +208,21 @@ class Search:
                 if consider(other, (self.model,)):
                     text = found
         return self.take(best), text
+
+    def shifted(self, start: Guess, level: int, model: str) -> list[Guess]:
+        """The best that the simplest model finds from starts shifted by a quarter of the image, at most three.
+
+        Several of them end in the same place: the larger models, which cost most, are tried once there.
+        """
+        h, w = self.images(level)[0].shape
+        found: list[tuple[float, Guess]] = []
+        for x, y in _SHIFTS:
+            shift = np.array([[1.0, 0.0, x * w], [0.0, 1.0, y * h], [0.0, 0.0, 1.0]])
+            guess, _ = self.solve(replace(start, matrix=start.matrix @ shift), level, model, False, first=True)
+            if all(np.abs(guess.matrix - other.matrix)[:2, 2].max() > 1.0 for _, other in found):
+                found.append((self.score(guess, level), guess))
+        found.sort(key=lambda pair: -pair[0])
+        return [guess for _, guess in found[:_PROMISING]]
 
     def score(self, guess: Guess, level: int) -> float:
         """Correlation times the root of the overlap: the cost would prefer a poor fit of much to a good fit of half."""
