@@ -13,7 +13,7 @@ import problm  # noqa: E402
 project = "ProBLM"
 author = "The ProBLM developers"
 release = version = problm.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "gallery_maker"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "formulas", "gallery_maker"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 
@@ -36,6 +36,6 @@ suppress_warnings = ["ref.python"]
 html_theme = "furo"
 html_title = f"ProBLM {version}"
 html_static_path: list[str] = []
-# Pages open from disk without a network: the formulas are readable as they are written where MathJax is not there.
+html_math_renderer = "mathml"  # pages open from disk without a network
 html_show_sphinx = False
 html_copy_source = False
