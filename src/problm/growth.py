@@ -9,7 +9,7 @@ blocks exceeds its minimum by ``e^T H^-1 e / 2``, with
 A Gauss-Newton step on the batch promises ``dec = (g + e)^T H^-1 (g + e) / 2`` and truly gains ``dec - 2 nu`` in the
 mean: at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. By a factor of 2 while the steps are still
 damped or erratic; where Gauss-Newton steps converge fast (``q2``: the ratio of successive decrements), in equal
-factors of up to 32 to N. From a quarter of N it goes to N at once: a batch costs a gather, N does not.
+factors of up to 16 to N. From a quarter of N it goes to N at once: a batch costs a gather, N does not.
 
 In the accuracy mode the quantile Q of the excess, a scaled chi-square matched to its first two moments
 (Satterthwaite), is compared with the accuracy asked for.
@@ -26,7 +26,7 @@ from .system import System
 
 KAPPA = 2.0
 SLOW = 2.0
-FAST = 32.0
+FAST = 16.0
 Q2_MAX = 0.5
 JUMP = 0.25
 """Share of N above which the batch becomes everything."""
