@@ -83,6 +83,17 @@ def test_absurd_images_are_refused_by_their_header(tmp_path, width, height):
         read_image(tmp_path / "bomb.png", "image1")
 
 
+@pytest.mark.parametrize("content", [b"P5\n24 2", b"P5\n24 2\0\n255\n" + b"\5" * 48])
+def test_what_pillow_says_about_damaged_headers_is_put_into_a_sentence(tmp_path, content):
+    """Found by the fuzzer: readers of single formats raise errors of their own kinds."""
+    pytest.importorskip("PIL")
+    from problm.vision.images import read_image
+
+    (tmp_path / "bad.ppm").write_bytes(content)
+    with pytest.raises(ValueError, match=r"image1: the file .*bad\.ppm' cannot be read as an image"):
+        read_image(tmp_path / "bad.ppm", "image1")
+
+
 def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
     from problm.sources import open_source
     from problm.vision.matches import read_intrinsics, read_matches

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,11 +197,22 @@ def _from_file(path: Path, name: str) -> Plane:
         ) from error
     if not path.exists():
         raise FileNotFoundError(f"{name}: there is no file {str(path)!r}")
-    try:
-        with Pil.open(path) as picture:
-            _check_size(picture.size[1], picture.size[0], name)
+    with _readable(path, name):
+        opened = Pil.open(path)
+    with opened as picture:
+        _check_size(picture.size[1], picture.size[0], name)
+        with _readable(path, name):
             return _from_pil(ImageOps.exif_transpose(picture))
-    except (OSError, SyntaxError, Pil.DecompressionBombError) as error:
+
+
+@contextmanager
+def _readable(path: Path, name: str) -> Iterator[None]:
+    """Whatever Pillow's readers of some forty formats raise about a damaged file, in a sentence."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
         raise ValueError(
             f"{name}: the file {str(path)!r} cannot be read as an image ({error}); is it complete, and a PNG, JPEG, "
             "TIFF or other format that Pillow knows?"
