@@ -23,6 +23,8 @@ _WHERE = {
     "models": "models",
     "separable_fit": "separable",
     "SeparableFit": "separable",
+    "SeparableProblem": "separable_inner",
+    "LinearSeparableProblem": "separable_linear",
     "align": "vision.alignment",
     "Alignment": "vision.alignment_result",
     "essential_matrix": "vision.essential",
@@ -34,6 +36,8 @@ _WHERE = {
     "affine_bundle_adjustment": "vision.bundle_affine",
     "bundle_adjustment": "vision.bundle",
     "Reconstruction": "vision.reconstruction",
+    "Intrinsics": "vision.camera_models",
+    "read_reconstruction": "vision.reconstruction_io",
     "read_bal": "vision.reconstruction_io",
     "read_colmap": "vision.reconstruction_io",
     "write_colmap": "vision.reconstruction_io",
@@ -61,10 +65,13 @@ if TYPE_CHECKING:
     from .scipy_api import least_squares as least_squares
     from .separable import SeparableFit as SeparableFit
     from .separable import separable_fit as separable_fit
+    from .separable_inner import SeparableProblem as SeparableProblem
+    from .separable_linear import LinearSeparableProblem as LinearSeparableProblem
     from .vision.alignment import align as align
     from .vision.alignment_result import Alignment as Alignment
     from .vision.bundle import bundle_adjustment as bundle_adjustment
     from .vision.bundle_affine import affine_bundle_adjustment as affine_bundle_adjustment
+    from .vision.camera_models import Intrinsics as Intrinsics
     from .vision.essential import essential_matrix as essential_matrix
     from .vision.fundamental import fundamental_matrix as fundamental_matrix
     from .vision.homography import homography as homography
@@ -74,6 +81,7 @@ if TYPE_CHECKING:
     from .vision.reconstruction import Reconstruction as Reconstruction
     from .vision.reconstruction_io import read_bal as read_bal
     from .vision.reconstruction_io import read_colmap as read_colmap
+    from .vision.reconstruction_io import read_reconstruction as read_reconstruction
     from .vision.reconstruction_io import write_colmap as write_colmap
     from .warnings import ConvergenceWarning as ConvergenceWarning
     from .warnings import CovarianceWarning as CovarianceWarning
