@@ -187,8 +187,11 @@ class FunctionProblem:
 
     def _residuals(self, theta: Theta, rows: tuple[NDArray[Any], ...]) -> Array:
         """Residuals of some rows, all in one axis (k * p,)."""
-        r = np.asarray(self.fun(theta, *rows))
+        r = self.fun(theta, *rows)
         k = len(rows[0]) if rows else self.n
+        if type(r) is np.ndarray and r.dtype == np.float64 and r.shape == (k,) and self.components == 1:
+            return r
+        r = np.asarray(r)
         if r.shape != (k, self.components) and not (r.shape == (k,) and self.components == 1):
             want = f"({k},)" if self.components == 1 else f"({k}, {self.components})"
             raise ValueError(f"fun returned shape {r.shape} for {k} rows of data, expected {want}")

@@ -10,6 +10,7 @@ at every batch size.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -50,6 +51,8 @@ class Normal:
     """(d, d) sum of ``G G^T`` over the sampling units, with G the sum of ``w J^T r`` over the blocks of a unit; None
     where it was not asked for. A block is its own unit unless ``clusters`` says otherwise."""
     clusters: Clusters | None = None
+    reduce: Callable[..., tuple[float, ...]] | None = None
+    """`problm.scaled.reduce`, where the rows were compiled; None: NumPy."""
 
     def __add__(self, other: Normal) -> Normal:
         outer = None if self.outer is None or other.outer is None else self.outer + other.outer
@@ -63,6 +66,7 @@ class Normal:
             self.hessian + other.hessian,
             outer,
             clusters,
+            self.reduce,
         )
 
     def covariance(self) -> Array:

@@ -74,7 +74,8 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
         first = max(first, getattr(problem, "least_batch", 0))
     if first > JUMP * problem.n and not (options.initial_batch or policy.damping == "tenfold"):
         first = problem.n  # the batch would become everything at its first growth
-    run = _Run(problem, theta, min(first, problem.n), policy, space, options)
+    first = min(first, problem.n, options.max_batch or problem.n)
+    run = _Run(problem, theta, first, policy, space, options)
     if options.checkpoint is not None:
         run = _resumed(run)
     status = run.until_done()

@@ -29,6 +29,7 @@ _REFINE = 1e-4
 """Least Cholesky pivot, about 1 / condition of J, below which the factor of J itself is used."""
 _RANK = 1e-14
 """Singular values of J, relative to the largest, that count as zero: the rounding of a QR over many rows."""
+_NONE = np.empty(0)
 _DOUBTFUL = 1e-5
 """Singular values that derivatives by differences may have got from their errors: these are then measured."""
 
@@ -72,7 +73,8 @@ class System:
 
     __slots__ = (
         "_diagonal", "_free", "_gauss_newton", "_gradient", "_inverse_root", "_matrix", "_scale", "_space", "_spectrum",
-        "_svd", "_theta", "clouded", "cost", "count", "decrement", "finite", "least_curvature", "normal", "singular",
+        "_squares", "_step", "_svd", "_theta", "clouded", "cost", "count", "decrement", "finite", "least_curvature",
+        "normal", "singular",
     )  # fmt: skip
 
     def __init__(
@@ -89,12 +91,16 @@ class System:
         self.clouded = False  # whether errors of the Jacobian hide directions that the parameters could take
         self._svd: tuple[Array, Array, Array] | None = None
         self._spectrum: tuple[Array, Array] | None = None
+        self._squares: tuple[float, ...] | None = None  # of x and the point, both again in the metric of the damping
+        self._step: Array | None = None
         self.count = normal.count
         self.cost = normal.cost / normal.count
         self._space, self._theta = space, theta
         gradient, matrix = normal.gradient, normal.hessian
         damped = scaling(matrix.diagonal() / normal.count)
         self._free = space.free(theta, gradient)
+        if normal.reduce is not None and self._free is None and space.x_scale is None and self._reduced(damped):
+            return
         if self._free is not None:
             gradient, matrix = gradient[self._free], matrix[np.ix_(self._free, self._free)]
         diagonal = matrix.diagonal()
@@ -121,9 +127,35 @@ class System:
             self._refine(refine(), uncertainty)
         self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
 
+    def _reduced(self, damped: Array | None) -> bool:
+        """All of this in one compiled call; false where the matrix is singular, or nearly, or the space is not flat."""
+        normal, theta = self.normal, self._theta
+        d = len(normal.gradient)
+        if not isinstance(theta, np.ndarray) or theta.shape != (d,) or normal.reduce is None:
+            return False
+        vectors, matrix = np.empty((5, d)), np.empty((d, d))
+        decrement, pivot, *squares, most = normal.reduce(
+            normal.count, normal.gradient, normal.hessian, theta, _NONE if damped is None else damped, vectors, matrix
+        )
+        if not (pivot >= _REFINE and math.isfinite(decrement)):
+            return False
+        self._scale, self._gradient, self._gauss_newton, metric, step = vectors
+        if self._space.lower is None and self._space.upper is None:
+            self._step = step
+        self._matrix = matrix
+        self._diagonal = None if damped is None else metric
+        self._squares = (*squares, most)
+        self.singular = False
+        self.decrement = decrement
+        self.least_curvature = pivot * pivot
+        self.finite = math.isfinite(normal.cost)
+        return True
+
     def step(self, damping: float) -> tuple[Array, float, float]:
         """The damped step (d,), the decrease of the mean cost that the model predicts for it, and its squared
         length in the scaled parameters."""
+        if damping == 0.0 and self._squares is not None and self._step is not None:
+            return self._step, self.decrement, self._squares[0]
         if self._svd is not None:
             left, values, right = self._svd  # in the units in which D is the identity
             x = right @ (values / (values**2 + damping) * left)
@@ -148,6 +180,8 @@ class System:
 
     def lengths(self) -> tuple[float, float]:
         """Lengths of the point and of the Gauss-Newton step in the metric of the damping."""
+        if self._squares is not None:
+            return math.sqrt(self._squares[3]), math.sqrt(self._squares[1])
         gn = self._gauss_newton
         step = float(gn.dot(gn if self._diagonal is None else self._diagonal * gn))
         return math.sqrt(self._point_squared(self._diagonal)), math.sqrt(step)
@@ -193,15 +227,18 @@ class System:
         """Largest cosine between the residual vector and a column of the Jacobian."""
         if not self.cost > 0.0:
             return 0.0
+        if self._squares is not None:
+            return self._squares[4] / math.sqrt(2.0 * self.cost)
         return max(map(abs, self._gradient.tolist()), default=0.0) / math.sqrt(2.0 * self.cost)
 
     def relative_step(self) -> float:
         """Length of the Gauss-Newton step relative to the point, both in the scaled parameters."""
-        return self.relative(float(self._gauss_newton @ self._gauss_newton))
+        gn = self._gauss_newton
+        return self.relative(float(gn @ gn) if self._squares is None else self._squares[0])
 
     def relative(self, squared_length: float) -> float:
         """A length relative to that of the point, both in the scaled parameters."""
-        size = self._point_squared(None)
+        size = self._point_squared(None) if self._squares is None else self._squares[2]
         return math.sqrt(squared_length / size) if size > 0.0 else math.inf
 
     def _point_squared(self, metric: Array | None) -> float:
