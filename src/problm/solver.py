@@ -136,6 +136,8 @@ class _Run:
         except _Stop as stop:
             return stop.status
         except KeyboardInterrupt:
+            if not hasattr(self, "system"):
+                raise  # nothing is known yet
             return Status.INTERRUPTED
         except Exception as error:
             error.add_note(f"problm: raised after {len(self.history)} iterations; best point: {self.batch.theta!r}")
