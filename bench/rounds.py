@@ -62,8 +62,8 @@ class Machine:
 
 
 def levels(n: float, first: float = 65_536.0) -> list[float]:
-    """Batch sizes beyond the head, in equal factors of at most 32, up to an eighth of n; then n."""
-    leaps = math.ceil(math.log(n / 8 / first) / math.log(32.0))
+    """Batch sizes beyond the head, in equal factors of at most 16, up to an eighth of n; then n."""
+    leaps = math.ceil(math.log(n / 8 / first) / math.log(16.0))
     factor = (n / 8 / first) ** (1.0 / leaps)
     return [first * factor**k for k in range(1, leaps + 1)] + [n]
 
