@@ -38,7 +38,8 @@ def noise_scale(errors: Array, window: float, freedom: int) -> float:
     r2 = r * r
     outlier = freedom * r ** (freedom - 1) / window**freedom
     # From below, so that a core is found before the mixture explains everything as noise.
-    sigma = max(float(np.quantile(r, 0.25)), 1e-12 * window)
+    quarter = len(r) // 4
+    sigma = max(float(np.partition(r, quarter)[quarter]), 1e-12 * window)
     mix = 0.7
     log_norm = 0.5 * (2 - freedom) * math.log(2.0) - math.lgamma(0.5 * freedom)
     for _ in range(30):

@@ -49,6 +49,7 @@ COARSE = 0.003
 SMALL = 50_000
 """Matches up to which the refinement reads all of them from its first step: the work of an iteration is then less than
 what the loop spends on it, so fewer iterations beat fewer rows."""
+_ON_THE_WAY = 1e-4  # ftol where other solves follow
 _TURNS = 8  # of noise, inliers and model at the end; three or four are usual
 
 
@@ -207,20 +208,20 @@ def fit_robust(
     if settings.threshold is None and initial is None:
         theta, cut = _settle(pool, theta, cut)
 
-    def solve_on(columns: list[Points], start: Array, loss: Loss, levels: int) -> Result:
-        options = dict(settings.options)
+    def solve_on(columns: list[Points], start: Array, loss: Loss, levels: int, last: bool = True) -> Result:
+        options = dict(settings.options) if last else {"ftol": _ON_THE_WAY, **settings.options}
         if search.max_time < math.inf:
             options["max_time"] = max(search.max_time - (time.perf_counter() - began), 1e-4)
         return refine(model, frame, columns, start, loss, levels, settings.threads, rng, options)
 
     levels = settings.levels or (2 if initial is None else 5)
     loss = as_loss(settings.loss, cut)
-    result = solve_on([x1, x2], theta, loss, levels)
+    result = solve_on([x1, x2], theta, loss, levels, last=False)
     if settings.threshold is None and initial is not None:
         # From a start of the user's the noise can only be seen after the solve.
         cut = estimate_threshold(error_norms(result), cut, model.freedom)
         loss = as_loss(settings.loss, cut)
-        result = solve_on([x1, x2], result.x, loss, 2)
+        result = solve_on([x1, x2], result.x, loss, 2, last=False)
     local = frame.transform(x)
     theta = result.x
     inliers = _inliers(error_norms(result), theta, local, cut, believe)
