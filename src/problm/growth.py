@@ -9,7 +9,8 @@ blocks exceeds its minimum by ``e^T H^-1 e / 2``, with
 A Gauss-Newton step on the batch promises ``dec = (g + e)^T H^-1 (g + e) / 2`` and truly gains ``dec - 2 nu`` in the
 mean: at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. By a factor of 2 while the steps are still
 damped or erratic; where Gauss-Newton steps converge fast (``q2``: the ratio of successive decrements), in equal
-factors of up to 16 to N. From a quarter of N it goes to N at once: a batch costs a gather, N does not.
+factors of up to 16 to N. From a quarter of N (of a curve that runs compiled, a fiftieth) it goes to N at once: a batch
+costs a gather, N does not.
 
 In the accuracy mode the quantile Q of the excess, a scaled chi-square matched to its first two moments
 (Satterthwaite), is compared with the accuracy asked for.
@@ -29,7 +30,7 @@ SLOW = 2.0
 FAST = 16.0
 Q2_MAX = 0.5
 JUMP = 0.25
-"""Share of N above which the batch becomes everything."""
+"""Share of N above which the batch becomes everything, unless the problem says otherwise (``problem.jump``)."""
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class Growth:
     n: int
     accuracy: float | None = None
     confidence: float = 0.9
+    jump: float = JUMP
     limit: int | None = None
     """Blocks that a batch may hold (memory): beyond it the batch becomes everything."""
     _q2: float | None = None
@@ -100,4 +102,4 @@ class Growth:
         self._last_decrement = None
         if self.limit is not None and size > self.limit:
             size = self.limit if 2 * k <= self.limit else self.n
-        return self.n if size > JUMP * self.n else math.ceil(size)
+        return self.n if size > self.jump * self.n else math.ceil(size)

@@ -72,7 +72,9 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     first = options.initial_batch or policy.first_batch(problem.n, problem.dim)
     if policy.noise_rule and not options.initial_batch:
         first = max(first, getattr(problem, "least_batch", 0))
-    if first > JUMP * problem.n and not (options.initial_batch or policy.damping == "tenfold"):
+    if first > getattr(problem, "jump", JUMP) * problem.n and not (
+        options.initial_batch or policy.damping == "tenfold"
+    ):
         first = problem.n  # the batch would become everything at its first growth
     first = min(first, problem.n, options.max_batch or problem.n)
     run = _Run(problem, theta, first, policy, space, options)
@@ -114,7 +116,8 @@ class _Run:
         self.damping: Damping = as_damping(self.options.damping or self.policy.damping)
         o, n = self.options, self.problem.n
         self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
-        self.growth = Growth(n, o.accuracy, o.confidence, getattr(self.problem, "largest_batch", None))
+        jump = getattr(self.problem, "jump", JUMP)
+        self.growth = Growth(n, o.accuracy, o.confidence, jump, getattr(self.problem, "largest_batch", None))
         self.rng: np.random.Generator | None = None
         self.previous: Theta = None
         self.sharpened = self.trusting = False
