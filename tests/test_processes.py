@@ -16,6 +16,9 @@ import pytest
 
 import problm
 
+# JAX, where another test has loaded it, warns of every fork in the process.
+pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
+
 START = (1.0, 0.2, 0.0)
 
 

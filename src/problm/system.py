@@ -355,7 +355,9 @@ class System:
 def _secular(values: Array, parts: Array, radius: float, least: float) -> tuple[float, float]:
     """A damping of at least ``least`` for which ``parts / (values + damping)`` is as long as the radius, to a tenth of
     it, and that length: Hebden's iteration (More 1978)."""
-    squares, damping, length = parts**2, least, math.inf
+    squares, length = parts**2, math.inf
+    # No component may be longer than the radius by itself: a bound from below, and no division by zero.
+    damping = max(least, float((np.abs(parts) / (1.1 * radius) - values).max(initial=0.0)))
     for _ in range(30):
         shifted = values + damping
         length = math.sqrt(float((squares / shifted**2).sum()))
