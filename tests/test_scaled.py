@@ -10,10 +10,11 @@ from problm.system import Space, System
 
 @pytest.mark.parametrize("d", [1, 2, 3, 8, 20])
 @pytest.mark.parametrize("damped", [False, True])
-def test_compiled_system_is_the_numpy_one(d, damped):
+@pytest.mark.parametrize("flat", [True, False])
+def test_compiled_system_is_the_numpy_one(d, damped, flat):
     rng = np.random.default_rng(d)
     jacobian = rng.standard_normal((50, d)) * 10.0 ** rng.uniform(-6, 6, d)
-    residuals, theta = rng.standard_normal(50), rng.standard_normal(d)
+    residuals, theta = rng.standard_normal(50), rng.standard_normal(d) if flat else (np.eye(3), "anything")
     parts = (50, 0.5 * residuals @ residuals, jacobian.T @ residuals, jacobian.T @ jacobian)
     scaling = (lambda diagonal: 3.0 * diagonal) if damped else (lambda diagonal: None)
     plain = System(Normal(*parts), theta, Space(d), scaling)
@@ -45,7 +46,7 @@ def test_what_the_compiled_one_leaves_to_numpy():
     assert compiled(hessian, flat, Space(2))
     assert not compiled(np.ones((2, 2)), flat, Space(2)), "singular"
     assert not compiled(np.full((2, 2), np.nan), flat, Space(2)), "not finite"
-    assert not compiled(hessian, np.eye(3), Space(2)), "a manifold"
+    assert compiled(hessian, np.eye(3), Space(2)), "a manifold is none of that"
     assert not compiled(hessian, flat, Space(2, fixed=np.array([True, False]))), "a fixed parameter"
     assert not compiled(hessian, flat, Space(2, x_scale=np.ones(2))), "sizes of the user's"
 

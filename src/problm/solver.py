@@ -200,7 +200,7 @@ class _Run:
         batch = self.batch
         self.check_time(batch.size)
         normal = batch.linearize(self.policy.noise_rule)
-        if not math.isfinite(normal.cost + float(normal.hessian.trace())):
+        if not math.isfinite(normal.cost + sum(normal.gradient.tolist())):
             if self.previous is None or self.options.nan_policy == "raise":
                 raise _not_finite(self.problem, batch.theta)
             # The cost is finite there, or the step would not have been taken, but not the Jacobian: step back.

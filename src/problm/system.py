@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -128,11 +129,13 @@ class System:
         self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
 
     def _reduced(self, damped: Array | None) -> bool:
-        """All of this in one compiled call; false where the matrix is singular, or nearly, or the space is not flat."""
+        """All of this in one compiled call; false where the matrix is singular, or nearly."""
         normal, theta = self.normal, self._theta
         d = len(normal.gradient)
-        if not isinstance(theta, np.ndarray) or theta.shape != (d,) or normal.reduce is None:
+        if normal.reduce is None:
             return False
+        if not isinstance(theta, np.ndarray) or theta.shape != (d,):
+            theta = _ones(d)  # a manifold: rotations and directions have size one
         vectors, matrix = np.empty((5, d)), np.empty((d, d))
         decrement, pivot, *squares, most = normal.reduce(
             normal.count, normal.gradient, normal.hessian, theta, _NONE if damped is None else damped, vectors, matrix
@@ -350,6 +353,11 @@ class System:
         step = np.zeros(space.dim)
         step[index] = self._scale * y
         return step, -float(y @ (self._gradient + 0.5 * (self._matrix @ y))), float(y @ y)
+
+
+@lru_cache(maxsize=64)
+def _ones(d: int) -> Array:
+    return np.ones(d)
 
 
 def _secular(values: Array, parts: Array, radius: float, least: float) -> tuple[float, float]:

@@ -194,4 +194,4 @@ def two_view_problem(
 ) -> CompiledProblem:
     """The problem of fitting ``model`` to matches, columns x1 y1 x2 y2 in all."""
     kernel = Kernel(model.fill, model.dim, model.components, loss=loss, threads=threads)
-    return CompiledProblem(kernel, columns, retract=model.retract, encode=model.encoder(frame), rng=rng)
+    return CompiledProblem(kernel, columns, retract=model.retract, encode=model.encoder(frame), fused=True, rng=rng)
