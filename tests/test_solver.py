@@ -56,7 +56,7 @@ def test_certificate_is_the_gradient_over_all_residuals():
 
 
 def test_old_rows_are_not_evaluated_again_when_the_batch_grows():
-    rows = data(50_000)
+    rows = data(100_000)
     seen: list[tuple[bytes, int]] = []
 
     def counting(t, x, y):
