@@ -259,7 +259,7 @@ class _Run:
         decrease that matters: whether it is real, the next steps show."""
         if not self.system.clouded or self.termination.flat(self.system):
             return False
-        self.trusting = self.termination.doubtful = True
+        self.trusting = True
         self.termination.grown()
         self.damping.reset()
         self.batch.move(self.batch.theta)

@@ -44,8 +44,6 @@ class Termination:
     where rows are few and linear convergence may take its time (NIST's ENSO needs 30)."""
     zero: float = 0.0
     """Mean cost that is rounding: residuals 1e-15 of those at the start."""
-    doubtful: bool = False
-    """Whether errors of the Jacobian may hide, or make up, what the model promises."""
     _small_changes: int = 0
     """Steps in a row that changed the cost by less than ftol, as predicted."""
     _small_step: bool = False
@@ -91,9 +89,8 @@ class Termination:
 
     def stalled(self, system: System) -> Status:
         """The status when no step goes down: rounding at a minimum, or a failure."""
-        if not self.doubtful and (
-            system.decrement <= self.ftol * system.cost
-            or (system.column_cosine() <= 0.1 * self.ftol**0.5 and self.flat(system))
+        if system.decrement <= self.ftol * system.cost or (
+            system.column_cosine() <= 0.1 * self.ftol**0.5 and self.flat(system)
         ):
             return Status.COST
         if system.relative_step() <= self.xtol:
@@ -101,9 +98,7 @@ class Termination:
         return Status.STALLED
 
     def flat(self, system: System) -> bool:
-        """Whether the model promises next to nothing in the neighbourhood, and is to be believed."""
-        if self.doubtful:
-            return False
+        """Whether the model promises next to nothing in the neighbourhood."""
         # Also next to nothing in units of the parameters' standard errors: a tenth of one at most.
         return system.within_reach() <= min(_FLAT, 5e-3 / system.count) * system.cost
 
