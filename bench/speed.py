@@ -152,7 +152,7 @@ FRONT_DOORS = (SMALL_FORMULA, SMALL_JACOBIAN, SMALL_FUNCTION, SCIPY_JACOBIAN, SC
 
 
 def _case(name: str, n: int, seed: int, repeats: int) -> Case:
-    # The third start of eight, the same at all sizes: neither lucky nor hopeless for the undamped Gauss-Newton among the
+    # The third start of eight, the same at all sizes: neither lucky nor hopeless for the undamped Gauss-Newton of the
     # peers. Starts that come with the data differ by size, and from some every method ends in another minimum.
     def load() -> Solvable:
         made = CURVES[name](n, seed)
