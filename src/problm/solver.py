@@ -200,7 +200,11 @@ class _Run:
         batch = self.batch
         self.check_time(batch.size)
         normal = batch.linearize(self.policy.noise_rule)
-        if not math.isfinite(normal.cost + sum(normal.gradient.tolist())):
+        system = None
+        if math.isfinite(normal.cost + sum(normal.gradient.tolist())):
+            errors = None if self.trusting else batch.uncertainty
+            system = System(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
+        if system is None or not system.finite:
             if self.previous is None or self.options.nan_policy == "raise":
                 raise _not_finite(self.problem, batch.theta)
             # The cost is finite there, or the step would not have been taken, but not the Jacobian: step back.
@@ -209,10 +213,7 @@ class _Run:
             self.damping.reject(ratio=math.nan)
             self.record("undo", self.system.cost)
             return self.linearize()
-        errors = None if self.trusting else batch.uncertainty
-        system = self.system = System(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
-        if not system.finite:
-            raise _not_finite(self.problem, batch.theta)
+        self.system = system
         if not len(self.history):
             self.termination.zero = 1e-30 * system.cost
         if not len(self.history) and not batch.full:

@@ -342,11 +342,24 @@ class System:
             if not len(moving):
                 break
             direction = np.zeros(len(index))
-            direction[moving] = -solve_unit(matrix[np.ix_(moving, moving)], slope[moving])[0]
-            share, trial, then = 1.0, y, now
-            while share > 1e-6 and not then < now:
-                trial = np.clip(y + share * direction, low, high)
-                then, share = value(trial), 0.5 * share
+            while len(moving):
+                direction[moving] = -solve_unit(matrix[np.ix_(moving, moving)], slope[moving])[0]
+                outwards = ((y <= low) & (direction < 0.0)) | ((y >= high) & (direction > 0.0))
+                if not outwards.any():
+                    break
+                moving = moving[~outwards[moving]]  # these stay, although their slope alone leads inside
+                direction[:] = 0.0
+            trial = np.clip(y + direction, low, high)
+            then = value(trial)
+            if not then < now and len(moving):  # up to the first bound it goes down
+                bound = np.where(direction > 0.0, high, low)
+                shares = np.full(len(index), np.inf)
+                shares[moving] = (bound[moving] - y[moving]) / np.where(direction == 0.0, 1.0, direction)[moving]
+                first = int(np.argmin(np.where(direction == 0.0, np.inf, shares)))
+                trial = np.clip(y + min(1.0, shares[first]) * direction, low, high)
+                if shares[first] <= 1.0:
+                    trial[first] = bound[first]
+                then = value(trial)
             if not then < now - 1e-15 * abs(now):
                 break
             y, now = trial, then

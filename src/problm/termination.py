@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from .result import Status
 from .system import System
 
-_FLAT = 5e-6
+_FLAT = 8e-6
 """What the best step of a tenth of the point's length may still gain, relatively, where the gradient is judged by its
 columns. Their cosines alone are small anywhere in an ill-conditioned valley: of 100 random problems with conditions up
 to 1e12, 13 ended there with a success that was none."""
