@@ -5,7 +5,7 @@
 
 For every class of `tests/random_problems.py`: how often a solver succeeds *and is right*, how often it claims a
 success that the check refutes, fails and says so, ends above the cost of its start, crashes, or returns what is not
-finite. Writes ``bench/results/trust.md`` and ``trust.json``; a run that is stopped keeps the classes that it finished.
+finite. Writes ``bench/results/trust.md`` and ``trust.json``; classes that are not run again stay as they were.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import zoo  # noqa: E402
 from .nist import write  # noqa: E402
 
 SOLVERS = {"ProBLM": zoo.problm, "SciPy lm": zoo.scipy_lm, "SciPy trf": zoo.scipy_trf}
+KINDS = list(random_problems.KINDS)
 COLUMNS = ("right", "honest failure", "false success", "cost above the start's", "not finite", "crash", "worse minimum")
 
 
@@ -104,15 +105,17 @@ def main() -> None:
     # Large problems take as long as all the others together: 100 of them.
     many = min(100, arguments.count) if "many_rows" in arguments.kinds else 0
     others = [k for k in arguments.kinds if k != "many_rows"]
-    records: list[dict[str, Any]] = []
+    path = arguments.output / "trust.json"
+    records: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     for place, kind in enumerate([*others, "many_rows"] if many else others):
         rest = arguments.count - many
         count = many if kind == "many_rows" else rest // len(others) + (place < rest % len(others))
         began = time.perf_counter()
-        records += run(kind, count, arguments.seed)
+        found = run(kind, count, arguments.seed)
+        records = sorted([r for r in records if r["kind"] != kind] + found, key=lambda r: KINDS.index(r["kind"]))
         print(f"{kind}: {count} problems, {time.perf_counter() - began:.0f} s", flush=True)
         write(arguments.output / "trust.md", markdown(records))
-        write(arguments.output / "trust.json", json.dumps(records, indent=1) + "\n")
+        write(path, json.dumps(records, indent=1) + "\n")
     print(markdown(records))
 
 
