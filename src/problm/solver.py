@@ -72,9 +72,8 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     first = options.initial_batch or policy.first_batch(problem.n, problem.dim)
     if policy.noise_rule and not options.initial_batch:
         first = max(first, getattr(problem, "least_batch", 0))
-    if first > getattr(problem, "jump", JUMP) * problem.n and not (
-        options.initial_batch or policy.damping == "tenfold"
-    ):
+    near = first > _jump(problem, options) * problem.n
+    if near and not (options.initial_batch or policy.damping == "tenfold"):
         first = problem.n  # the batch would become everything at its first growth
     first = min(first, problem.n, options.max_batch or problem.n)
     run = _Run(problem, theta, first, policy, space, options)
@@ -116,8 +115,8 @@ class _Run:
         self.damping: Damping = as_damping(self.options.damping or self.policy.damping)
         o, n = self.options, self.problem.n
         self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
-        jump = getattr(self.problem, "jump", JUMP)
-        self.growth = Growth(n, o.accuracy, o.confidence, jump, getattr(self.problem, "largest_batch", None))
+        largest = getattr(self.problem, "largest_batch", None)
+        self.growth = Growth(n, o.accuracy, o.confidence, _jump(self.problem, o), largest)
         self.rng: np.random.Generator | None = None
         self.previous: Theta = None
         self.sharpened = self.trusting = False
@@ -392,6 +391,11 @@ class _Trial:
     tries: int
     length: float
     """Squared, in the scaled parameters."""
+
+
+def _jump(problem: Problem, options: Options) -> float:
+    """Share of all rows from which the batch becomes everything; whoever asks for an accuracy may want less."""
+    return JUMP if options.accuracy is not None else getattr(problem, "jump", JUMP)
 
 
 def _scaled(root: Array | None, factor: float) -> Array | None:
