@@ -100,21 +100,8 @@ class GainRatio:
 
 
 @dataclass(slots=True)
-class Nielsen:
-    start: float = 1e-3
-    value: float = 0.0
-    _factor: float = 2.0
-    _largest: Array | None = None
-
-    def __post_init__(self) -> None:
-        self.value = self.start
-
-    def scaling(self, diagonal: Array) -> Array | None:
-        self._largest, scaling = _running_maximum(self._largest, diagonal)
-        return scaling
-
-    def choose(self, system: System) -> float:
-        return self.value
+class Nielsen(GainRatio):
+    """The smooth factor alone."""
 
     def accept(self, ratio: float) -> None:
         self.value = max(self.value * max(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3), _LEAST)
@@ -123,10 +110,6 @@ class Nielsen:
     def reject(self, least: float = 0.0, ratio: float = 0.0) -> None:
         self.value = min(max(self.value * self._factor, least), _MOST)
         self._factor *= 2.0
-
-    def reset(self) -> None:
-        self.value = self.start
-        self._factor = 2.0
 
 
 @dataclass(slots=True)
