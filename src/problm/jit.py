@@ -35,7 +35,7 @@ def njit(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]
             compiled = _njit(*signature, **{**options, "cache": False})(function)
         # The first function loaded from the cache starts LLVM, which can take as long.
         if compiled.stats.cache_misses and time.perf_counter() - began > _COMPILING_AFTER:
-            _tell("compiling", "compiling for this machine; takes some seconds, once.")
+            _tell("compiling", "compiling for this machine, once: some seconds, for image geometry up to a minute.")
         return compiled
 
     return decorate
