@@ -26,7 +26,8 @@ pytest: $(VENV)/.dev
 	$(BIN)/python tests/compile_all.py
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
-fuzz: $(VENV)/.dev  ## hostile input for every parser, ten minutes each (SECONDS_EACH=600); for the night
+fuzz: $(VENV)/.dev  ## signals at random moments, hostile input for every parser (SECONDS_EACH=600); for the night
+	PROBLM_NIGHTLY=1 $(BIN)/python -m pytest -q tests/test_faults.py
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH)
 
 docs: $(VENV)/.dev  ## HTML pages in docs/_build/html; warnings and dead internal links are errors

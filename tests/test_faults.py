@@ -131,6 +131,7 @@ def _commands(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("PROBLM_NIGHTLY" not in os.environ, reason="random moments: make fuzz runs it")
 @pytest.mark.parametrize(("command", "times"), [("fit", 2), ("align", 1)])
 def test_signals_at_random_moments(folder, tmp_path, command, times):
     args, out, rng = _commands(folder)[command], tmp_path / "out", random.Random(command)
@@ -147,7 +148,8 @@ def test_signals_at_random_moments(folder, tmp_path, command, times):
         _, err = process.communicate(timeout=120)
         assert process.returncode in (0, *ENDED[number]), (process.returncode, err)
         if process.returncode >= 0:
-            polite(err)
+            # An interrupt in the middle of a callback of the garbage collector's is shown by Python itself.
+            polite(re.sub(r"Exception ignored in: .*?\nKeyboardInterrupt: ?\n", "", err, flags=re.DOTALL))
         check_outputs(out, parts=number == signal.SIGKILL)
         for part in out.rglob("*.part"):
             part.unlink()
@@ -277,14 +279,20 @@ def test_a_solve_killed_at_random_moments_ends_with_the_same_bits(folder, tmp_pa
     )
     took = time.monotonic() - began
     rng, path, killed = random.Random(int(number)), tmp_path / "solve.npz", 0
-    for _ in range(3):
+    for _ in range(20):
         process = subprocess.Popen([*run, str(path), "0.05"], stdout=subprocess.DEVNULL)
         time.sleep(rng.uniform(0.3, 1.0) * took)
         process.send_signal(number)
-        killed += process.wait(timeout=60) == -number
+        if process.wait(timeout=60) == -number:
+            killed += 1
+        else:  # it was faster than the first one: begin again, and be quicker
+            path.unlink(missing_ok=True)
+            took *= 0.7
         if path.exists():
             with np.load(path, allow_pickle=False) as file:
                 assert "state" in file.files
+        if killed == 3:
+            break
     assert killed
     resumed = subprocess.run([*run, str(path), "0"], capture_output=True, text=True, check=True)
     assert resumed.stdout == undisturbed.stdout
