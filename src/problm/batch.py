@@ -105,11 +105,10 @@ class Batch:
     def uncertainty(self) -> Array | None:
         """Norms of the errors of the batch's Jacobian at theta, column by column (d,); None where it is exact."""
         uncertainty = getattr(self.problem, "uncertainty", None)
-        if uncertainty is None:
-            return None
-        self.jacobian_rows += 2 * self.size
-        self.jacobian_calls += 2
-        errors: Array | None = uncertainty(self.theta, 0, self.size)
+        errors: Array | None = None if uncertainty is None else uncertainty(self.theta, 0, self.size)
+        if errors is not None:
+            self.jacobian_rows += 2 * self.size
+            self.jacobian_calls += 2
         return errors
 
     def trial(self, theta: Theta) -> float:

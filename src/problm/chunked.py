@@ -26,7 +26,7 @@ from .memory import as_bytes
 from .moments import Moments
 from .normal import Clusters, Normal
 from .problem import Theta
-from .rows import Rows
+from .rows import Modelled, Rows
 from .sources import Columns, Source, even_ends, row_bytes
 
 Array = NDArray[np.float64]
@@ -37,7 +37,7 @@ _AHEAD = 2
 _READERS = 4
 
 
-class ChunkedProblem:
+class ChunkedProblem(Modelled[Rows]):
     """Residual blocks over the rows of a source.
 
     Parameters
@@ -83,21 +83,6 @@ class ChunkedProblem:
         self._kept = 0
         self._cache: dict[int, Columns] = {}
         self._cache_room = 0 if source.fine else self.max_memory // 2
-
-    @property
-    def dim(self) -> int:
-        return self.model.dim
-
-    @property
-    def components(self) -> int:
-        return self.model.components
-
-    @property
-    def cost_bound(self) -> float:
-        return self.model.cost_bound
-
-    def retract(self, theta: Theta, delta: Array) -> Theta:
-        return self.model.retract(theta, delta)
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         if hi == self.n and lo == 0:

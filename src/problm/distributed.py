@@ -31,7 +31,7 @@ from .cluster import Cluster
 from .distributed_batch import DistributedBatch
 from .normal import Normal
 from .problem import Theta
-from .rows import Columns, Rows
+from .rows import Columns, Modelled, Rows
 from .sampling import as_generator
 from .shards import Request
 
@@ -98,7 +98,7 @@ class DistributedOrder:
         self.local.restore(state["local"])
 
 
-class DistributedProblem:
+class DistributedProblem(Modelled[Rows]):
     """Residual blocks whose rows are partitions on the workers of a cluster."""
 
     fused = True
@@ -138,21 +138,6 @@ class DistributedProblem:
         self._shards: list[tuple[str, list[int]]] = []
         self.rounds = 0
         """Rounds of calls to all shards so far."""
-
-    @property
-    def dim(self) -> int:
-        return self.model.dim
-
-    @property
-    def components(self) -> int:
-        return self.model.components
-
-    @property
-    def cost_bound(self) -> float:
-        return self.model.cost_bound
-
-    def retract(self, theta: Theta, delta: Array) -> Theta:
-        return self.model.retract(theta, delta)
 
     def make_batch(self, theta: Theta, size: int) -> DistributedBatch:
         return DistributedBatch(self, theta, size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,30 @@ class Rows(Protocol):
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> Problem:
         """The problem of these rows, all in memory."""
         ...
+
+
+M = TypeVar("M", bound=Rows)
+
+
+class Modelled(Generic[M]):
+    """What a problem takes over from the model of its rows, wherever these are."""
+
+    model: M
+
+    @property
+    def dim(self) -> int:
+        return self.model.dim
+
+    @property
+    def components(self) -> int:
+        return self.model.components
+
+    @property
+    def cost_bound(self) -> float:
+        return self.model.cost_bound
+
+    def retract(self, theta: Theta, delta: Array) -> Theta:
+        return self.model.retract(theta, delta)
 
 
 @dataclass

@@ -18,10 +18,10 @@ from ..chunked import add_pairwise
 from ..losses import Loss
 from ..normal import Normal
 from ..problem import Theta
+from ..rows import Columns, Modelled
 from ..sampling import SampledColumns
 
 Array = NDArray[np.float64]
-Columns = tuple[NDArray[Any], ...]
 CHUNK = 8192
 """Rows in a small chunk: what a first batch, which is filled up to it, takes to compute is about what a call takes."""
 LARGE = 65_536
@@ -87,7 +87,7 @@ class DeviceRows:
         return DeviceProblem(self, columns, rng)
 
 
-class DeviceProblem:
+class DeviceProblem(Modelled[DeviceRows]):
     """Residual blocks of columns in memory, evaluated chunk by chunk on a device."""
 
     fused = True
@@ -96,21 +96,6 @@ class DeviceProblem:
         self.model = model
         self.data = SampledColumns(columns, rng)
         self.n = self.data.n
-
-    @property
-    def dim(self) -> int:
-        return self.model.dim
-
-    @property
-    def components(self) -> int:
-        return self.model.components
-
-    @property
-    def cost_bound(self) -> float:
-        return self.model.cost_bound
-
-    def retract(self, theta: Theta, delta: Array) -> Theta:
-        return self.model.retract(theta, delta)
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         passes = self.model.passes

@@ -15,7 +15,8 @@ import numpy as np
 
 from ..losses import Loss
 from ..problem import Theta
-from .device import Array, Columns, DeviceRows, cost_and_weight
+from ..rows import Columns
+from .device import Array, DeviceRows, cost_and_weight
 
 try:
     import jax
