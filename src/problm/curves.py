@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 import warnings
 from collections.abc import Callable
@@ -96,7 +97,7 @@ def curve_fit(
     pcov = _covariance(result, absolute_sigma)
     if not result.success:
         warnings.warn(f"{result.message} The parameters returned are the best found.", ConvergenceWarning, 2)
-    if np.isinf(pcov).any():
+    if not math.isfinite(pcov.trace()):
         warnings.warn("The covariance of the parameters could not be estimated.", CovarianceWarning, 2)
     if not full_output:
         return result.x, pcov
@@ -175,7 +176,7 @@ class CurveRows:
     def __call__(self, *args: Any) -> Any:  # least_squares asks for a callable; the kernel is what runs
         raise TypeError("a compiled model is not called through its residuals")
 
-    def residual_kernel(self, shapes: tuple[int, ...], dim: int, loss: Any, threads: int) -> Any:
+    def residual_kernel(self, shapes: tuple[int, ...], dim: int, loss: Any, threads: int | None) -> Any:
         variables = sum(shapes) - (2 if self.weighted else 1)
         return self.model.curve_kernel(variables, dim, "sigma" if self.weighted else None, loss, threads)
 

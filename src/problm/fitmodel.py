@@ -139,7 +139,7 @@ class Model:
         return guesses.start(self, x, y)
 
     def curve_kernel(
-        self, n_variables: int, n_parameters: int, weighting: str | None, loss: Loss, threads: int
+        self, n_variables: int, n_parameters: int, weighting: str | None, loss: Loss, threads: int | None
     ) -> Kernel:
         """For columns x..., y[, sigma]: residuals ``(f(x) - y) / sigma``."""
         if weighting not in (None, "sigma"):
@@ -167,7 +167,9 @@ class Model:
         self._made["last", n_variables, n_parameters, weighted] = made
         return made
 
-    def residual_kernel(self, shapes: Sequence[int] | int, n_parameters: int, loss: Loss, threads: int) -> Kernel:
+    def residual_kernel(
+        self, shapes: Sequence[int] | int, n_parameters: int, loss: Loss, threads: int | None
+    ) -> Kernel:
         """For rows of data: residuals of ``row(theta, *columns)``.
 
         ``shapes`` are the widths of the arrays; an array of width k > 1 comes to the function as k values. A formula
@@ -190,7 +192,7 @@ class Model:
 
         return self._kernel(("rows", widths, n_parameters), residual, compiled, loss, threads)
 
-    def _kernel(self, key: Any, traced: Any, compiled: Any, loss: Loss, threads: int) -> Kernel:
+    def _kernel(self, key: Any, traced: Any, compiled: Any, loss: Loss, threads: int | None) -> Kernel:
         """The kernel of a program, or of a compiled function where it cannot be recorded; made once."""
         from .kernels import Kernel
 

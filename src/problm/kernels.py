@@ -67,7 +67,8 @@ class Kernel:
     keep: tuple[Any, ...] = ()
     """Objects whose memory ``program`` points to."""
     loss: Loss = field(default_factory=lambda: Loss.named("linear"))
-    threads: int = 1
+    threads: int | None = 1
+    """None: as many as there are cores, asked for only when there is work for more than one."""
     _address: int = field(init=False, repr=False, compare=False)
     _fixed: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
@@ -98,7 +99,7 @@ class Kernel:
             linearize_chunk(self._address, theta, columns, lo, hi, *self._fixed, int(outer), part, sums)
             return sums
 
-        sums = self._reduce(chunk, n)
+        sums = chunk(0, n) if n <= CHUNK else self._reduce(chunk, n)
         products = sums.take(_places(d, 1 + d + triangle)) if outer else None
         return Normal(n, sums.item(0), sums[1 : 1 + d], sums.take(_places(d, 1 + d)), products, None, reduce)
 
@@ -165,10 +166,11 @@ class Kernel:
         if n <= CHUNK:
             return chunk(0, n)
         starts = range(0, n, CHUNK)
-        if self.threads <= 1:
+        threads = self.threads or available_threads()
+        if threads <= 1:
             parts = [chunk(lo, min(lo + CHUNK, n)) for lo in starts]
         else:
-            parts = _in_threads(chunk, n, self.threads)
+            parts = _in_threads(chunk, n, threads)
         while len(parts) > 1:  # pairwise: the error grows with the logarithm of the number of chunks
             pairs = [parts[i] + parts[i + 1] for i in range(0, len(parts) - 1, 2)]
             parts = pairs + parts[len(parts) & ~1 :]

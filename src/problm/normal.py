@@ -21,6 +21,8 @@ from scipy.linalg.lapack import dposv
 
 Array = NDArray[np.float64]
 _EPS = float(np.finfo(float).eps)
+_PIVOT = 1e-7
+"""Below it a pivot of a matrix with unit diagonal is no longer told from rounding noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def solve_unit(matrix: Array, right: Array) -> tuple[Array, bool, float]:
     factor, x, info = dposv(matrix, right)
     pivots = factor.diagonal().tolist() if info == 0 else [0.0]
     pivot = min(pivots) if sum(pivots) < math.inf else 0.0  # a NaN among them fails the comparison
-    if pivot > 1e-7:  # below, a pivot is no longer told from rounding noise
+    if pivot > _PIVOT:
         return x, False, pivot
     if not np.isfinite(matrix).all() or not np.isfinite(right).all():
         return np.full_like(right, np.nan), True, 0.0
@@ -140,6 +142,9 @@ def inverse_spd(matrix: Array) -> tuple[Array, bool]:
     largest = max(entries, default=0.0)
     if not largest > 0.0:
         return np.zeros_like(matrix), True
+    factor, inverse, info = dposv(matrix, identity(len(matrix)))
+    if info == 0 and all(p > _PIVOT * math.sqrt(h) for p, h in zip(factor.diagonal().tolist(), entries, strict=True)):
+        return 0.5 * (inverse + inverse.T), False  # Cholesky's pivots scale with the parameters' units
     if not min(entries) > 0.0:
         diagonal = np.where(diagonal > 0.0, diagonal, largest)
     scale = 1.0 / np.sqrt(diagonal)

@@ -117,9 +117,7 @@ class CompiledRows:
 
     @cached_property
     def kernel(self) -> Any:
-        from .threads import available_threads
-
-        return self.model.residual_kernel(self.shapes, self.dim, self.loss, self.threads or available_threads())
+        return self.model.residual_kernel(self.shapes, self.dim, self.loss, self.threads)
 
     @property
     def components(self) -> int:

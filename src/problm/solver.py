@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from .acceptance import Acceptance, FullBatch, Holdout, Step, Verdict, as_acceptance
 from .batch import Batch
 from .damping import Damping, as_damping
+from .ending import not_finite, result_of
 from .growth import JUMP, Growth
 from .options import Options
 from .problem import Problem, Theta
@@ -84,7 +85,7 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
         # The statistics let the cost rise, which is rare but possible: plain LM from the start cannot.
         again = _Run(problem, theta, problem.n, FullBatch(), space, options, run)
         run, status = again, again.until_done()
-    return run.result(status)
+    return result_of(run, status)
 
 
 @dataclass
@@ -205,7 +206,7 @@ class _Run:
             system = System(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
         if system is None or not system.finite:
             if self.previous is None or self.options.nan_policy == "raise":
-                raise _not_finite(self.problem, batch.theta)
+                raise not_finite(self.problem, batch.theta)
             # The cost is finite there, or the step would not have been taken, but not the Jacobian: step back.
             batch.move(self.previous)
             self.previous = None
@@ -230,7 +231,7 @@ class _Run:
             trial = self.space.inside(self.problem.retract(self.batch.theta, step))
             change = self.batch.trial(trial)
             if math.isnan(change) and self.options.nan_policy == "raise":
-                raise _not_finite(self.problem, trial)
+                raise not_finite(self.problem, trial)
             ratio = -change / predicted
             if ratio > _LEAST_RATIO:  # also false for a cost that is not a number
                 return _Trial(step, change, predicted, ratio, tries, length)
@@ -324,45 +325,6 @@ class _Run:
         self.batch.residual_rows += self.problem.n
         return now > self.problem.cost(theta) / self.problem.n * (1.0 + 1e-12)
 
-    def result(self, status: Status) -> Result:
-        batch, system, n = self.batch, self.system, self.problem.n
-        x, total = batch.theta, n * (self.history.cost[-1] / n if self.history.cost else system.cost)
-        if system.normal.count == batch.size and batch._normal is system.normal:
-            total = system.cost * n
-        if not batch.full and not status > 0:
-            # On a batch the best point so far may be the start itself.
-            start = batch.cost_at(self.theta) / batch.size * n
-            if not total <= start:
-                x, total = self.theta, start
-        gradient = system.projected_gradient() * (n / system.count)
-        message = status.message
-        if system.singular:
-            message += " The Jacobian is rank-deficient: some combination of parameters is not determined."
-        return Result(
-            x=x,
-            cost=total,
-            status=status,
-            message=message,
-            n=n,
-            batch_size=batch.size,
-            grad=system.normal.gradient * (n / system.count),
-            optimality=float(np.abs(gradient).max(initial=0.0)),
-            cosine=math.sqrt(max(system.decrement, 0.0) / system.cost) if system.cost > 0 else 0.0,
-            hessian=system.normal.hessian * (n / system.count),
-            singular=system.singular,
-            covariance_root=_scaled(system.covariance_root(), math.sqrt(system.count / n)),
-            history=self.history,
-            nfev=batch.residual_calls + batch.jacobian_calls,
-            njev=batch.jacobian_calls,
-            residual_passes=batch.residual_rows / n,
-            jacobian_passes=batch.jacobian_rows / n,
-            seconds=time.perf_counter() - self.began,
-            active_mask=_active(self.space, x),
-            fixed=self.space.fixed,
-            residuals_per_block=int(getattr(self.problem, "components", 1)),
-            problem=self.problem,
-        )
-
 
 def _resumed(run: _Run) -> _Run:
     """The run, where its checkpoint left it if there is one; it keeps it up to date from now on."""
@@ -396,27 +358,3 @@ class _Trial:
 def _jump(problem: Problem, options: Options) -> float:
     """Share of all rows from which the batch becomes everything; whoever asks for an accuracy may want less."""
     return JUMP if options.accuracy is not None else getattr(problem, "jump", JUMP)
-
-
-def _scaled(root: Array | None, factor: float) -> Array | None:
-    return None if root is None else root * factor
-
-
-def _active(space: Space, x: Theta) -> NDArray[np.int64]:
-    mask = np.zeros(space.dim, dtype=np.int64)
-    if space.lower is not None:
-        mask[x <= space.lower] = -1
-    if space.upper is not None:
-        mask[x >= space.upper] = 1
-    return mask
-
-
-def _not_finite(problem: Problem, theta: Theta) -> ValueError:
-    """An error that names the first row, in the user's order, whose cost is not a number."""
-    locate = getattr(problem, "first_bad_row", None)
-    row = None if locate is None else locate(theta)
-    where = "" if row is None else f" at row {row} of the data"
-    return ValueError(
-        f"residuals or Jacobian are not finite{where} for theta = {theta!r}: check fun, jac and the data, "
-        "move the start or add bounds"
-    )

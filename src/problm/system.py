@@ -159,7 +159,9 @@ class System:
         length in the scaled parameters."""
         if damping == 0.0 and self._squares is not None and self._step is not None:
             return self._step, self.decrement, self._squares[0]
-        if self._svd is not None:
+        if damping == 0.0 and self._svd is None:
+            x = self._gauss_newton
+        elif self._svd is not None:
             left, values, right = self._svd  # in the units in which D is the identity
             x = right @ (values / (values**2 + damping) * left)
             if self._diagonal is not None:
@@ -278,9 +280,10 @@ class System:
 
     def projected_gradient(self) -> Array:
         """Gradient of the total cost (d,), zero where a bound or a fixed parameter holds it."""
+        if self._free is None:
+            return self.normal.gradient
         full = np.zeros(self._space.dim)
-        index = slice(None) if self._free is None else self._free
-        full[index] = self.normal.gradient[index]
+        full[self._free] = self.normal.gradient[self._free]
         return full
 
     def _refine(self, factor: Array | None, uncertainty: Callable[[], Array | None] | None) -> None:

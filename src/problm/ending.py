@@ -1,0 +1,84 @@
+"""What a solve that has ended tells: its result, or why it could not go on."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .problem import Problem, Theta
+from .result import Result, Status
+from .system import Space
+
+if TYPE_CHECKING:
+    from .solver import _Run
+
+Array = NDArray[np.float64]
+
+
+def result_of(run: _Run, status: Status) -> Result:
+    """What a solve that has ended with this status found."""
+    batch, system, n = run.batch, run.system, run.problem.n
+    x, total = batch.theta, n * (run.history.cost[-1] / n if run.history.cost else system.cost)
+    if system.normal.count == batch.size and batch._normal is system.normal:
+        total = system.cost * n
+    if not batch.full and not status > 0:
+        # On a batch the best point so far may be the start itself.
+        start = batch.cost_at(run.theta) / batch.size * n
+        if not total <= start:
+            x, total = run.theta, start
+    gradient = system.projected_gradient() * (n / system.count)
+    message = status.message
+    if system.singular:
+        message += " The Jacobian is rank-deficient: some combination of parameters is not determined."
+    return Result(
+        x=x,
+        cost=total,
+        status=status,
+        message=message,
+        n=n,
+        batch_size=batch.size,
+        grad=system.normal.gradient * (n / system.count),
+        optimality=max(map(abs, gradient.tolist()), default=0.0),
+        cosine=math.sqrt(max(system.decrement, 0.0) / system.cost) if system.cost > 0 else 0.0,
+        hessian=system.normal.hessian * (n / system.count),
+        singular=system.singular,
+        covariance_root=_scaled(system.covariance_root(), math.sqrt(system.count / n)),
+        history=run.history,
+        nfev=batch.residual_calls + batch.jacobian_calls,
+        njev=batch.jacobian_calls,
+        residual_passes=batch.residual_rows / n,
+        jacobian_passes=batch.jacobian_rows / n,
+        seconds=time.perf_counter() - run.began,
+        active_mask=_active(run.space, x),
+        fixed=run.space.fixed,
+        residuals_per_block=int(getattr(run.problem, "components", 1)),
+        problem=run.problem,
+    )
+
+
+def _scaled(root: Array | None, factor: float) -> Array | None:
+    return None if root is None else root * factor
+
+
+def _active(space: Space, x: Theta) -> NDArray[np.int64]:
+    mask = np.zeros(space.dim, dtype=np.int64)
+    if space.lower is not None:
+        mask[x <= space.lower] = -1
+    if space.upper is not None:
+        mask[x >= space.upper] = 1
+    return mask
+
+
+def not_finite(problem: Problem, theta: Theta) -> ValueError:
+    """An error that names the first row, in the user's order, whose cost is not a number."""
+    locate = getattr(problem, "first_bad_row", None)
+    row = None if locate is None else locate(theta)
+    where = "" if row is None else f" at row {row} of the data"
+    return ValueError(
+        f"residuals or Jacobian are not finite{where} for theta = {theta!r}: check fun, jac and the data, "
+        "move the start or add bounds"
+    )
