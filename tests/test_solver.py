@@ -392,15 +392,15 @@ def test_damping_rules_by_hand():
     nielsen.accept(1.0)
     assert nielsen.value == pytest.approx(8e-3 / 3)
     region = TrustRegion()
-    region._radius, region._length, region.value = 4.0, 2.0, 1.0
+    region.radius, region.length, region.value = 4.0, 2.0, 1.0
     region.accept(0.9)
-    assert region._radius == 4.0  # twice the step
+    assert region.radius == 4.0  # twice the step
     region.accept(0.5)
-    assert region._radius == 4.0
+    assert region.radius == 4.0
     region.reject(ratio=-2.0)  # the parabola's minimum is a quarter of the way
-    assert region._radius == 1.0
+    assert region.radius == 1.0
     region.reject(ratio=float("nan"))
-    assert region._radius == pytest.approx(0.1)
+    assert region.radius == pytest.approx(0.1)
     gain = GainRatio()
     gain.reject()
     gain.reject()

@@ -204,6 +204,13 @@ class Batch:
             self._known = self.n
         self._held = (self.size, self._known)
 
+    def sailed(self, theta: Theta, normal: Normal, trials: int) -> None:
+        """Everything was linearised ``trials`` times elsewhere (`problm.burst`), and this is where it led to."""
+        self.theta, self._normal = theta, normal
+        self.jacobian_calls += trials
+        self.jacobian_rows += trials * self.n
+        self.residual_rows += trials * self.n
+
     def move(self, theta: Theta) -> None:
         """Go back to a point whose costs are no longer known."""
         self.theta = theta

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .burst import sail
 from .growth import JUMP
-from .kernels import Kernel, describe, loadable, loadable_type
+from .kernels import CHUNK, Kernel, describe, loadable, loadable_type
 from .normal import Normal
 from .problem import Theta
 from .sampling import SampledColumns
@@ -64,6 +65,9 @@ class CompiledProblem:
         # A row that is drawn and gathered costs some 100 ns, one that a curve's kernel reads in place 4 to 10.
         self.jump = 0.02 if fused else JUMP
         self.retract = retract
+        few = self.n <= CHUNK and fused and encode is None and retract is add
+        self.sail = sail if few else None
+        """Takes many steps on all rows in one call (`problm.burst`)."""
         self._encode = encode
         self._whole: tuple[NDArray[np.int64], list[NDArray[Any]]] | None = None
         self._described: tuple[int, int, tuple[Any, ...], NDArray[np.int64]] | None = None
@@ -95,6 +99,10 @@ class CompiledProblem:
     def factor(self, theta: Theta, lo: int, hi: int) -> Array:
         """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""
         return self.kernel.factor(self._point(theta), self._columns(lo, hi), hi - lo)
+
+    def described(self) -> tuple[Any, ...]:
+        """All rows and the kernel, as the compiled passes take them."""
+        return self.kernel.address, self._everything(), self.n, *self.kernel.fixed
 
     def boundary(self, position: int) -> int:
         return self.data.order.boundary(position)

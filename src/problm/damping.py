@@ -141,40 +141,56 @@ class TrustRegion:
     factor: float = 100.0
     """First radius, relative to the length of the start."""
     value: float = 0.0
-    _radius: float = 0.0
-    _length: float = 0.0
+    radius: float = 0.0
+    """Zero before the first step."""
+    length: float = 0.0
+    """Of the last step in the metric of the damping."""
     _largest: Array | None = None
+
+    @property
+    def largest(self) -> Array:
+        """(d,) the largest diagonal of H so far."""
+        assert self._largest is not None
+        return self._largest
 
     def scaling(self, diagonal: Array) -> Array | None:
         self._largest, scaling = _running_maximum(self._largest, diagonal)
         return scaling
 
+    def sailed(self, radius: float, length: float, largest: Array) -> None:
+        """Gauss-Newton steps were taken elsewhere (`problm.burst`), by these rules."""
+        self.value, self.radius, self.length, self._largest = 0.0, radius, length, largest
+
     def choose(self, system: System) -> float:
-        if not self._radius > 0.0:
+        self.value, self.length = system.damping_within(self.radius_at(system))
+        return self.value
+
+    def radius_at(self, system: System) -> float:
+        """The radius for the next step from here."""
+        if not self.radius > 0.0:
             # A start (nearly) at zero says nothing about sizes: there the Gauss-Newton step is tried first.
             point, step = system.lengths()
-            self._radius = self.factor * point if point > 1e-10 * step else step
-            if not self._radius > 0.0:
-                self._radius = 1.0
-        self.value, self._length = system.damping_within(self._radius)
-        return self.value
+            self.radius = self.factor * point if point > 1e-10 * step else step
+            if not self.radius > 0.0:
+                self.radius = 1.0
+        return self.radius
 
     def accept(self, ratio: float) -> None:
         if ratio <= 0.25:
             self._shrink(ratio)
         elif ratio >= 0.75 or self.value == 0.0:
-            self._radius = 2.0 * self._length
+            self.radius = 2.0 * self.length
 
     def reject(self, least: float = 0.0, ratio: float = 0.0) -> None:
         self._shrink(ratio)
 
     def reset(self) -> None:
-        self._radius = self.value = 0.0
+        self.radius = self.value = 0.0
 
     def _shrink(self, ratio: float) -> None:
         # To the minimum of the parabola through slope and change along the step, within a half and a tenth.
         share = 1.0 / (2.0 - ratio) if ratio < 1.0 else 0.1  # not a number: far too long
-        self._radius = min(max(share, 0.1), 0.5) * min(self._radius, 10.0 * self._length)
+        self.radius = min(max(share, 0.1), 0.5) * min(self.radius, 10.0 * self.length)
 
 
 def _running_maximum(largest: Array | None, diagonal: Array) -> tuple[Array, Array | None]:

@@ -69,11 +69,11 @@ class Kernel:
     loss: Loss = field(default_factory=lambda: Loss.named("linear"))
     threads: int | None = 1
     """None: as many as there are cores, asked for only when there is work for more than one."""
-    _address: int = field(init=False, repr=False, compare=False)
-    _fixed: tuple[Any, ...] = field(init=False, repr=False, compare=False)
+    address: int = field(init=False, repr=False, compare=False)
+    fixed: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_address", address_of(self.fill))
+        object.__setattr__(self, "address", address_of(self.fill))
         if self.loss.code == USER_CODE:
             raise TypeError(
                 f"loss={self.loss.name!r}: a loss of your own cannot be used inside a compiled model; "
@@ -83,7 +83,7 @@ class Kernel:
         fixed = (
             self.program, self.constants, self.dim, self.components, self.loss.code, 0, float(self.loss.scale),
         )  # fmt: skip
-        object.__setattr__(self, "_fixed", fixed)
+        object.__setattr__(self, "fixed", fixed)
 
     def linearize(
         self, theta: Array, columns: NDArray[np.int64], n: int, *, outer: bool, costs: Array | None
@@ -96,7 +96,7 @@ class Kernel:
         def chunk(lo: int, hi: int) -> Array:
             sums = np.zeros(width)
             part = _NO_FLOAT if costs is None else costs[lo:hi]
-            linearize_chunk(self._address, theta, columns, lo, hi, *self._fixed, int(outer), part, sums)
+            linearize_chunk(self.address, theta, columns, lo, hi, *self.fixed, int(outer), part, sums)
             return sums
 
         sums = chunk(0, n) if n <= CHUNK else self._reduce(chunk, n)
@@ -115,7 +115,7 @@ class Kernel:
 
     def _sum(self, theta: Array, columns: NDArray[np.int64], n: int, costs: Array) -> float:
         def chunk(lo: int, hi: int) -> float:
-            part: float = costs_chunk(self._address, theta, columns, lo, hi, *self._fixed, costs[lo:hi])
+            part: float = costs_chunk(self.address, theta, columns, lo, hi, *self.fixed, costs[lo:hi])
             return part
 
         return self._reduce(chunk, n)
@@ -160,7 +160,7 @@ class Kernel:
 
     def _rows(self, theta: Array, columns: NDArray[np.int64], lo: int, hi: int, jacobian: int, values: Array) -> None:
         """What the fill computes for the rows [lo, hi)."""
-        rows_chunk(self._address, theta, columns, lo, hi, *self._fixed[:4], jacobian, values)
+        rows_chunk(self.address, theta, columns, lo, hi, *self.fixed[:4], jacobian, values)
 
     def _reduce(self, chunk: Callable[[int, int], Part], n: int) -> Part:
         if n <= CHUNK:

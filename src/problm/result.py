@@ -79,6 +79,19 @@ class History:
     jacobian_passes: list[float] = field(default_factory=list)
     path: list[Any] = field(default_factory=list)
 
+    def add(
+        self, seconds: float, batch_size: int, cost: float, damping: float, decision: str, residual_passes: float,
+        jacobian_passes: float,
+    ) -> None:  # fmt: skip
+        """Write an iteration down."""
+        self.seconds.append(seconds)
+        self.batch_size.append(batch_size)
+        self.cost.append(cost)
+        self.damping.append(damping)
+        self.decision.append(decision)
+        self.residual_passes.append(residual_passes)
+        self.jacobian_passes.append(jacobian_passes)
+
     def __len__(self) -> int:
         return len(self.seconds)
 

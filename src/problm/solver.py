@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from .acceptance import Acceptance, FullBatch, Holdout, Step, Verdict, as_acceptance
 from .batch import Batch
-from .damping import Damping, as_damping
+from .damping import Damping, TrustRegion, as_damping
 from .ending import not_finite, result_of
 from .growth import JUMP, Growth
 from .options import Options
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 _MOST_TRIALS = 40
-_LEAST_RATIO = 1e-4
+LEAST_RATIO = 1e-4
+"""Of actual to predicted decrease, for a step to be taken."""
 _TAKE = Verdict(True)
 
 
@@ -121,12 +122,23 @@ class _Run:
         self.rng: np.random.Generator | None = None
         self.previous: Theta = None
         self.sharpened = self.trusting = False
+        self.sail: Callable[[_Run, System], bool] | None = getattr(self.problem, "sail", None)
+        if self.sail is not None and not self.unobserved():
+            self.sail = None
+        self.sailing = self.sail is not None
         self.saver: Checkpoint | None = None
         self.first_costs: tuple[float, float] = (math.nan, math.inf)
         if self.before is not None:
             self.batch.residual_rows = self.before.batch.residual_rows
             self.batch.jacobian_rows = self.before.batch.jacobian_rows
             self.saver = self.before.saver
+
+    def unobserved(self) -> bool:
+        """Whether nobody but this loop follows or limits its steps."""
+        o, space = self.options, self.space
+        given = (space.fixed, space.lower, space.upper, space.x_scale, o.callback, o.checkpoint)
+        free = all(part is None for part in given) and o.max_time == math.inf and not o.keep_path
+        return free and type(self.damping) is TrustRegion
 
     def generator(self) -> np.random.Generator:
         if self.rng is None:
@@ -171,6 +183,8 @@ class _Run:
                 self.grow(batch.n)  # erratum 11: the minimiser of a batch is not the answer
                 continue
 
+            if self.sailing and batch.full and self.sail is not None and self.sail(self, system):
+                continue  # many iterations like those below, in compiled code
             step = self.descend(system)
             if step is None:
                 if batch.full:
@@ -188,6 +202,7 @@ class _Run:
                 self.damping.accept(step.ratio)
                 self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
                 self.termination.stepped(system, step.change, step.predicted, step.length, step.tries)
+                self.sailing = self.sail is not None
             elif verdict.restores:
                 batch.move(verdict.restore)
             if verdict.grow_to == 0:
@@ -233,7 +248,7 @@ class _Run:
             if math.isnan(change) and self.options.nan_policy == "raise":
                 raise not_finite(self.problem, trial)
             ratio = -change / predicted
-            if ratio > _LEAST_RATIO:  # also false for a cost that is not a number
+            if ratio > LEAST_RATIO:  # also false for a cost that is not a number
                 return _Trial(step, change, predicted, ratio, tries, length)
             self.damping.reject(1e-3 * system.least_curvature, ratio)
             self.growth.failed()
@@ -284,13 +299,8 @@ class _Run:
         """Write the iteration down, tell the callback, and stop at a limit."""
         batch, history = self.batch, self.history
         seconds = time.perf_counter() - self.began
-        history.seconds.append(seconds)
-        history.batch_size.append(batch.size)
-        history.cost.append(cost * batch.n)
-        history.damping.append(self.damping.value)
-        history.decision.append(decision)
-        history.residual_passes.append(batch.residual_rows / batch.n)
-        history.jacobian_passes.append(batch.jacobian_rows / batch.n)
+        passes = batch.residual_rows / batch.n, batch.jacobian_rows / batch.n
+        history.add(seconds, batch.size, cost * batch.n, self.damping.value, decision, *passes)
         if self.options.keep_path:
             history.path.append(batch.theta)
         if self.options.callback is not None:

@@ -312,7 +312,8 @@ class System:
         self._inverse_root = right.T / values
         if self._diagonal is not None:
             left, values, right = np.linalg.svd(left * values @ (right / np.sqrt(self._diagonal)), full_matrices=False)
-            left, values, right = left[:, :rank], values[:rank], right[:rank]
+            kept = min(rank, int(np.count_nonzero(values)))  # columns of very different lengths may underflow
+            left, values, right = left[:, :kept], values[:kept], right[:kept]
         inner = left.T @ factor[:, d] / root
         self._svd = (inner, values, right.T)
         self.least_curvature = float(values[-1]) ** 2

@@ -44,10 +44,11 @@ class Termination:
     where rows are few and linear convergence may take its time (NIST's ENSO needs 30)."""
     zero: float = 0.0
     """Mean cost that is rounding: residuals 1e-15 of those at the start."""
-    _small_changes: int = 0
+    small_changes: int = 0
     """Steps in a row that changed the cost by less than ftol, as predicted."""
-    _small_step: bool = False
-    _believed: bool = True
+    small_step: bool = False
+    """Whether the last step was below xtol."""
+    believed: bool = True
     """Whether the last step gained what the model said, so that the damping falls."""
 
     @classmethod
@@ -60,30 +61,30 @@ class Termination:
 
     def stepped(self, system: System, change: float, predicted: float, squared_length: float, tries: int) -> None:
         """A step was taken at some try: change of the mean cost, predicted decrease, squared scaled length."""
-        self._believed = tries == 1 and -change > 0.75 * predicted
+        self.believed = tries == 1 and -change > 0.75 * predicted
         small = self.ftol * system.cost
-        self._small_changes = self._small_changes + 1 if abs(change) <= small and predicted <= small else 0
-        self._small_step = system.relative(squared_length) <= self.xtol
+        self.small_changes = self.small_changes + 1 if abs(change) <= small and predicted <= small else 0
+        self.small_step = system.relative(squared_length) <= self.xtol
 
     def grown(self) -> None:
         """The batch grew, or the derivatives got better: what the last step showed no longer counts."""
-        self._small_changes, self._small_step = 0, False
-        self._believed = True
+        self.small_changes, self.small_step = 0, False
+        self.believed = True
 
     def converged(self, system: System) -> Status | None:
         """The status to stop with at this point, or None to go on."""
         if system.decrement <= self.gtol**2 * system.cost or system.cost <= self.zero:
             return Status.GRADIENT
         cosine = system.column_cosine()
-        if not self._believed and cosine <= min(self.gtol, 1e-8) and self.flat(system):
+        if not self.believed and cosine <= min(self.gtol, 1e-8) and self.flat(system):
             return Status.GRADIENT
-        if self._small_changes and (
+        if self.small_changes and (
             system.decrement <= self.left * system.cost
-            or (not self._believed and cosine <= 1e-5 * self.ftol**0.5 and self.flat(system))
-            or (self._small_changes >= self.crawl and self.flat(system))
+            or (not self.believed and cosine <= 1e-5 * self.ftol**0.5 and self.flat(system))
+            or (self.small_changes >= self.crawl and self.flat(system))
         ):
             return Status.COST
-        if self._small_step and system.relative_step() <= self.xtol:
+        if self.small_step and system.relative_step() <= self.xtol:
             return Status.STEP
         return None
 

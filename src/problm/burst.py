@@ -1,0 +1,146 @@
+"""Plain sailing: Gauss-Newton steps on all rows of a small compiled problem, many in one call.
+
+On few rows an iteration of the loop (`problm.solver`) takes ten times as long as its arithmetic, and most iterations
+are alike: the Gauss-Newton step lies within the trust region, lowers the cost and is taken. `burst` takes such steps,
+with the same compiled passes and the same rules in the same order, so to the same bits (a test compares them), and
+hands back to the loop wherever a decision is not plain: a step that is too long or gains nothing, a Jacobian near the
+loss of rank, and whatever may be the end.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import types
+
+from .damping import TrustRegion
+from .jit import njit
+from .normal import Normal
+from .passes import linearize_chunk
+from .scaled import reduce
+
+if TYPE_CHECKING:
+    from .solver import _Run
+    from .system import System
+
+_f8, _i8 = types.float64, types.int64
+MOST = 100
+"""Steps in one call: so that Ctrl-C is heard."""
+LEAST_RATIO = 1e-4
+"""Of actual to predicted decrease, for a step to be taken; the loop's."""
+CLEAR = 1e-4
+"""Least pivot of the scaled Cholesky factor, as `problm.system` wants it for the normal equations to do."""
+_GENTLE = 1e-5
+"""Largest cosine between the residuals and a column of the Jacobian, at which the loop looks closer at a step that
+gained less than promised."""
+
+
+@njit(
+    _i8(
+        _i8, _i8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8,
+        _f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[::1], _f8[::1],
+    ),
+    nogil=True,
+    error_model="numpy",
+)  # fmt: skip
+def burst(  # type: ignore[no-untyped-def]
+    fill, columns, n, program, constants, d, p, code, user, scale,
+    limits, points, gradient, hessian, largest, state,
+):  # fmt: skip
+    """Steps taken, and everything else brought up to date: where the last step led to.
+
+    limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, and the most steps to take.
+    points : (2, d) the present point, and the one before the last step.
+    gradient, hessian : (d,), (d, d) sums at the present point.
+    largest : (d,) the largest mean diagonal of H so far, of this point too (`problm.damping`).
+    state : cost, radius, length of the last step, steps in a row that hardly changed the cost, whether the last step
+        was short, whether it gained what was promised, whether a trial failed; then the costs after the steps.
+    """
+    ftol, xtol, gtol, left, zero = limits[0], limits[1], limits[2], limits[3], limits[4]
+    most = int(limits[5])
+    triangle = d * (d + 1) // 2
+    vectors, matrix, sums = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle)
+    trial, none = np.empty(d), np.empty(0)
+    present = True  # whether the largest diagonal is the present one
+    for a in range(d):
+        present = present and hessian[a, a] / n >= largest[a]
+    steps = 0
+    while True:
+        found = reduce(n, gradient, hessian, points[0], none if present else largest, vectors, matrix)
+        decrement, pivot, length, resisted, point, steepest = found[0], found[1], found[2], found[3], found[4], found[6]
+        mean = state[0] / n
+        if not (pivot >= CLEAR and math.isfinite(decrement)):
+            return steps
+        if steps > 0:
+            if decrement <= gtol**2 * mean or mean <= zero:
+                return steps
+            if state[5] == 0.0 and steepest / math.sqrt(2.0 * mean) <= _GENTLE:
+                return steps
+            if state[3] > 0.0 and (decrement <= left * mean or state[3] >= 3.0):
+                return steps
+            if state[4] != 0.0 and math.sqrt(length / point) <= xtol:
+                return steps
+        size = math.sqrt(resisted)
+        if steps == most or size > 1.1 * state[1] or not decrement > 0.0:
+            return steps
+        for a in range(d):
+            trial[a] = points[0, a] + vectors[4, a]
+        sums[:] = 0.0
+        linearize_chunk(fill, trial, columns, 0, n, program, constants, d, p, code, user, scale, 0, none, sums)
+        change = (sums[0] - state[0]) / n
+        ratio = -change / decrement
+        if not (ratio > LEAST_RATIO and math.isfinite(np.sum(sums))):
+            state[6] = 1.0
+            return steps
+        small = ftol * mean
+        state[3] = state[3] + 1.0 if abs(change) <= small and decrement <= small else 0.0
+        state[4] = 1.0 if point > 0.0 and math.sqrt(length / point) <= xtol else 0.0
+        state[5] = 1.0 if -change > 0.75 * decrement else 0.0
+        state[1] = 2.0 * size if ratio > 0.25 else 0.5 * min(state[1], 10.0 * size)
+        state[0], state[2] = sums[0], size
+        state[7 + steps] = sums[0]
+        points[1] = points[0]
+        points[0] = trial
+        present = True
+        for a in range(d):
+            gradient[a] = sums[1 + a]
+            for b in range(a + 1):
+                hessian[a, b] = sums[1 + d + a * (a + 1) // 2 + b]
+                hessian[b, a] = hessian[a, b]
+            present = present and hessian[a, a] / n >= largest[a]
+        for a in range(d):
+            largest[a] = max(largest[a], hessian[a, a] / n)
+        steps += 1
+
+
+def sail(run: _Run, system: System) -> bool:
+    """Take the plain steps from here, where all rows are linearised; whether there were any."""
+    batch, damping, t, history = run.batch, run.damping, run.termination, run.history
+    assert isinstance(damping, TrustRegion)
+    radius = damping.radius_at(system)
+    if system.singular or system.lengths()[1] > 1.1 * radius:
+        return False
+    n, normal = batch.n, system.normal
+    most = min(MOST, run.options.max_iter - len(history) - 1)  # the loop itself takes the last, and stops
+    limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, most])
+    points = np.array([batch.theta, batch.theta])
+    gradient, hessian, largest = normal.gradient.copy(), normal.hessian.copy(), damping.largest.copy()
+    state = np.zeros(7 + MOST)
+    state[:6] = normal.cost, radius, 0.0, t.small_changes, t.small_step, t.believed
+    passed = run.problem.described()  # type: ignore[attr-defined]
+    steps: int = burst(*passed, limits, points, gradient, hessian, largest, state)
+    cost, radius, length, small_changes, small_step, believed, failed = state[:7].tolist()
+    run.sailing = not failed
+    if steps:
+        damping.sailed(radius, length, largest)
+        t.small_changes, t.small_step, t.believed = int(small_changes), bool(small_step), bool(believed)
+        run.previous = points[1]
+        seconds = time.perf_counter() - run.began
+        for k, after in enumerate(state[7 : 7 + steps].tolist(), 1):
+            passes = batch.residual_rows / n + k, batch.jacobian_rows / n + k
+            history.add(seconds, n, after, 0.0, "accept", *passes)
+    batch.sailed(points[0], Normal(n, cost, gradient, hessian, reduce=reduce), steps + bool(failed))
+    return steps > 0

@@ -1,0 +1,83 @@
+"""Steps taken in compiled code are the loop's own, to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import problm
+from problm import burst, solver
+from problm.curves import fit
+
+DECAY = problm.formula("a*exp(-b*x) + c")
+PEAKS = problm.formula("a*exp(-0.5*((x-m)/s)**2) + b*exp(-0.5*((x-n)/t)**2) + k*x + c")
+CURVES = {
+    "decay": (DECAY, [2.0, 0.7, 0.3]),
+    "peaks": (PEAKS, [2.0, 1.5, 0.4, 1.0, 3.5, 0.6, 0.1, 0.2]),
+}
+
+
+def data(curve: str, n: int, seed: int):
+    model, true = CURVES[curve]
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 5, n)
+    y = model(x, *true) + 0.1 * rng.standard_normal(n)
+    return model, x, y, np.array(true) * rng.uniform(0.5, 2.0, len(true))
+
+
+@pytest.mark.parametrize("curve", CURVES)
+@pytest.mark.parametrize("loss", ["linear", "soft_l1", "cauchy"])
+@pytest.mark.parametrize("n", [12, 50, 5000])
+def test_the_same_bits_as_step_by_step(curve, loss, n):
+    for seed in range(6):
+        model, x, y, start = data(curve, n, seed)
+        at_once = fit(model, x, y, start, loss=loss, f_scale=0.3, max_iter=300)
+        singly = fit(model, x, y, start, loss=loss, f_scale=0.3, max_iter=300, keep_path=True)
+        assert at_once.status == singly.status
+        np.testing.assert_array_equal(at_once.x, singly.x)
+        np.testing.assert_array_equal(at_once.grad, singly.grad)
+        assert at_once.cost == singly.cost
+        assert at_once.history.decision == singly.history.decision
+        assert at_once.history.damping == singly.history.damping
+        np.testing.assert_allclose(at_once.history.cost, singly.history.cost, rtol=1e-12)
+        rejected = at_once.history.decision.count("reject")
+        assert singly.nfev <= at_once.nfev <= singly.nfev + rejected  # a trial that fails is made again by the loop
+
+
+def test_most_steps_of_an_easy_fit_are_taken_at_once(monkeypatch):
+    model, x, y, _ = data("decay", 200, 0)
+    singly = []
+    monkeypatch.setattr(solver._Run, "descend", lambda run, system: singly.append(1))
+    result = fit(model, x, y, [2.2, 0.6, 0.2])
+    assert result.success
+    assert len(result.history) >= 3
+    assert not singly
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_the_limit_of_iterations_holds(limit):
+    model, x, y, _ = data("decay", 200, 0)
+    result = fit(model, x, y, [1.0, 0.3, 0.0], max_iter=limit)
+    assert len(result.history) == limit
+    assert not result.success
+
+
+def test_rules_that_both_know():
+    assert burst.LEAST_RATIO == solver.LEAST_RATIO
+    from problm.system import _REFINE
+
+    assert burst.CLEAR == _REFINE
+
+
+@pytest.mark.parametrize(
+    "watched",
+    [{"callback": lambda state: None}, {"keep_path": True}, {"max_time": 60.0}, {"bounds": (-9.0, 9.0)},
+     {"fixed": [2]}, {"damping": "gain-ratio"}, {"x_scale": [1.0, 1.0, 1.0]}],
+    ids=lambda options: next(iter(options)),
+)  # fmt: skip
+def test_whoever_watches_the_steps_gets_them_one_by_one(monkeypatch, watched):
+    model, x, y, _ = data("decay", 200, 0)
+    calls = []
+    monkeypatch.setattr("problm.compiled.sail", lambda run, system: calls.append(1))
+    assert fit(model, x, y, [2.2, 0.6, 0.2], **watched).success
+    assert not calls
