@@ -109,7 +109,7 @@ def test_sums_equal_numpys(library, problem, loss):
 def test_grid(library, problem, loss, acceptance):
     x, y, start = make(problem)
     fun = PROBLEMS[problem](xp_of(library))[0]
-    options = {"loss": loss, "f_scale": 0.3, "acceptance": acceptance, "gtol": 1e-11}
+    options = {"loss": loss, "f_scale": 0.3, "acceptance": acceptance, "ftol": 1e-13, "gtol": 1e-11}
     mine = problm.least_squares(fun, start, data=(x, y), **options)
     theirs = problm.least_squares(PROBLEMS[problem](np)[0], start, data=(x, y), jac="3-point", **options)
     assert isinstance(mine.problem, DeviceProblem)

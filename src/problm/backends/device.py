@@ -91,6 +91,8 @@ class DeviceProblem(Modelled[DeviceRows]):
     """Residual blocks of columns in memory, evaluated chunk by chunk on a device."""
 
     fused = True
+    least_batch = CHUNK
+    """Smaller batches are filled up to it."""
 
     def __init__(self, model: DeviceRows, columns: Columns, rng: np.random.Generator | int | None = 0) -> None:
         self.model = model
