@@ -68,9 +68,6 @@ class FunctionProblem:
         self._last: tuple[Theta, int, int, Array] | None = None
         self.chunk = max(256, 32768 // (components * (dim + 4)))
 
-    least_batch = 1024
-    """A NumPy function of fewer rows takes no less time: its calls do, and the decisions between them."""
-
     @property
     def cost_bound(self) -> float:
         return self.loss.bound
