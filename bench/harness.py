@@ -276,7 +276,7 @@ def _attempt(method: Method, instance: Any, task: Task, settings: Settings, opti
     gc.disable()
     try:
         with cpu_clock():
-            return method.run(instance, task.start, settings.seed + task.start + 1000 * task.repeat, options)
+            return method.run(instance, task.start, settings.seed + task.start, options)
     except Exception as error:
         return error
     finally:
