@@ -70,7 +70,7 @@ class CompiledProblem:
         """Takes many steps on all rows in one call (`problm.burst`)."""
         self._encode = encode
         self._whole: tuple[NDArray[np.int64], list[NDArray[Any]]] | None = None
-        self._described: tuple[int, int, tuple[Any, ...], NDArray[np.int64]] | None = None
+        self._described: dict[tuple[int, int], tuple[tuple[Any, ...], NDArray[np.int64]]] = {}
 
     least_batch = 1024
     """Evaluating fewer rows takes less time than deciding about them."""
@@ -123,6 +123,7 @@ class CompiledProblem:
 
     def release(self) -> None:
         """Called when only everything will be read from now on: the gathered rows are given back."""
+        self._described.clear()
         self.data.release()
 
     def _point(self, theta: Theta) -> Array:
@@ -137,10 +138,17 @@ class CompiledProblem:
         return self._whole[0]
 
     def _columns(self, lo: int, hi: int) -> NDArray[np.int64]:
+        """Descriptor of the rows at [lo, hi), kept for the next time: a batch and its hold-out block take turns."""
         if lo == 0 and hi == self.n:
             return self._everything()
+        known = self._described.get((lo, hi))
+        if known is not None and self.data.keeps(known[0][0]):
+            return known[1]
         views = self.data.rows(lo, hi)
-        if self._described is None or self._described[:2] != (lo, hi) or self._described[2][0] is not views[0].base:
-            # The buffers that the views show are kept alive for as long as the descriptor is used.
-            self._described = (lo, hi, tuple(v if v.base is None else v.base for v in views), describe(views))
-        return self._described[3]
+        # The buffers that the views show are kept alive for as long as the descriptor is used.
+        buffers = tuple(v if v.base is None else v.base for v in views)
+        if not all(self.data.keeps(owners[0]) for owners, _ in self._described.values()):
+            self._described.clear()  # rows that are not read again
+        table = describe(views)
+        self._described[lo, hi] = buffers, table
+        return table

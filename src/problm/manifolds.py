@@ -256,6 +256,17 @@ def as_rotation(A):  # type: ignore[no-untyped-def]
     return _straighten(_straighten(_straighten(A))), departure
 
 
+@compiled
+def as_pose(R, t):  # type: ignore[no-untyped-def]
+    """Rotation nearest to R and unit vector along t, (12,), the departure of R (`as_rotation`), and the length of t."""
+    out = np.empty(12)
+    rotation, departure = as_rotation(R)
+    length = np.sqrt(t[0] * t[0] + t[1] * t[1] + t[2] * t[2])
+    out[:9] = rotation.reshape(9)
+    out[9:] = t / length
+    return out, departure, length
+
+
 def essential_point(R: ArrayLike, t: ArrayLike) -> Array:
     """Point of `ESSENTIAL` of a rotation and a translation direction of any length."""
     direction = np.asarray(t, dtype=np.float64)

@@ -29,53 +29,31 @@ def as_generator(rng: np.random.Generator | int | None) -> np.random.Generator:
 def draw_sorted(rng: np.random.Generator, n: int, m: int, taken: Sequence[Index]) -> Index:
     """A simple random sample of ``m`` of the rows 0..n-1 that are in none of ``taken``, ascending.
 
-    O(m log m) while the rows drawn are few, by rejection; from an eighth of all rows on, by a mask over n.
+    O(m log m) while the rows drawn are few; from an eighth of all rows on, by a mask over n.
     """
     used = sum(len(t) for t in taken)
     free = n - used
     if m > free:
         raise ValueError(f"cannot draw {m} rows: {free} of {n} are left")
-    if used + m > n // 8:
-        mask = np.ones(n, dtype=bool)
-        for t in taken:
-            mask[t] = False
-        rest = np.flatnonzero(mask)
-        if m < free:
-            chosen = rng.choice(free, m, replace=False, shuffle=False)
-            chosen.sort()
-            rest = rest[chosen]
-        return rest
-    # Draws in a row, duplicates and taken rows thrown away, are a sample without replacement: which values
-    # come first does not depend on their size, so cutting the surplus must not depend on it either.
-    found: Index = np.empty(0, dtype=np.int64)
-    while len(found) < m:
-        missing = m - len(found)
-        fresh = _distinct(rng.integers(0, n, missing + missing // 4 + 16))
-        for t in (*taken, found):
-            fresh = fresh[~_contains(t, fresh)]
-        if len(fresh) > missing:
-            keep = np.ones(len(fresh), dtype=bool)
-            keep[rng.choice(len(fresh), len(fresh) - missing, replace=False, shuffle=False)] = False
-            fresh = fresh[keep]
-        found = np.concatenate([found, fresh])
-        found.sort()
-    return found
-
-
-def _distinct(values: Index) -> Index:
-    # A vectorised sort takes 11 ns a value; np.unique hashes since NumPy 2.3 and takes 95 to 670.
-    values.sort()
-    kept: Index = values[np.append(True, values[1:] != values[:-1])]
-    return kept
-
-
-def _contains(ascending: Index, values: Index) -> NDArray[np.bool_]:
-    if len(ascending) == 0:
-        return np.zeros(len(values), dtype=bool)
-    at = np.searchsorted(ascending, values)
-    at[at == len(ascending)] = 0
-    same: NDArray[np.bool_] = ascending[at] == values
-    return same
+    few = used + m <= n // 8 and m < free
+    if m < free:
+        chosen: Index = rng.choice(free, m, replace=False, shuffle=False)
+        chosen.sort()
+    if few and not used:
+        return chosen
+    if few:
+        # The free rows are counted 0..free-1: taken row t_i has t_i - i of them before it, and number r is row r + (how
+        # many taken rows have at most r free ones before them).
+        held = np.concatenate(taken)
+        held.sort()
+        held -= np.arange(used)
+        chosen += np.searchsorted(held, chosen, side="right")
+        return chosen
+    mask = np.ones(n, dtype=bool)
+    for t in taken:
+        mask[t] = False
+    rest = np.flatnonzero(mask)
+    return rest[chosen] if m < free else rest
 
 
 class RandomOrder:
@@ -167,6 +145,10 @@ class SampledColumns:
         if hi > self._kept or not self._buffers:
             self._gather(hi)
         return tuple(b[lo:hi] for b in self._buffers)
+
+    def keeps(self, buffer: NDArray[np.generic]) -> bool:
+        """Whether gathered rows of the first column are still kept in this very array."""
+        return bool(self._buffers) and self._buffers[0] is buffer
 
     def release(self) -> None:
         """Give the gathered rows back: from now on only [0, n) is read."""

@@ -18,6 +18,7 @@ from ..losses import Loss, as_loss
 from ..manifolds import ROTATION, compiled, multiply
 from ..solver import solve
 from .consensus import inlier_quantile, log_chance
+from .outcome import residual_norms
 from .relative_pose import turned_rotation
 from .starts import Pool, SearchOptions, find
 from .two_view import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
@@ -85,9 +86,9 @@ def rotation_only(
     few = kept[:: max(1, len(kept) // _LOOK_AT)]
     wide = _threshold(cut)
     # Real parallax is many times the noise: then a look at a few matches is enough.
-    maps = replace(frame, maps=True)
-    if _near_a_rotation(pose, frame.A1, maps.B2, few, 6.0 * wide) < 0.5:
+    if _near_a_rotation(pose, frame.A1, frame.back, few, 6.0 * wide) < 0.5:
         return None
+    maps = replace(frame, maps=True)
     R, t = pose[:9].reshape(3, 3), pose[9:]
     # The rotation that aligns the rays is the better guess without outliers, those of E with them.
     guesses = [_align(maps.transform(few)).ravel(), R.ravel(), (2.0 * np.outer(t, t) @ R - R).ravel()]
@@ -126,8 +127,7 @@ def _threshold(cut: float) -> float:
 
 
 def _errors(model: Model, frame: Frame, x: Array, theta: Array) -> Array:
-    r = two_view_problem(model, [x], frame, Loss.named("linear")).residuals(theta)
-    return np.sqrt(np.einsum("ij,ij->i", r, r))
+    return residual_norms(two_view_problem(model, [x], frame, Loss.named("linear")), theta)
 
 
 def _align(rays: Array) -> Array:

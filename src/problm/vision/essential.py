@@ -21,15 +21,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..losses import Loss
-from ..manifolds import as_rotation, skew
+from ..manifolds import as_pose
 from ..options import suggest
 from .consensus import inlier_quantile
 from .degenerate import Simpler, rotation_only
 from .matches import check_intrinsics, check_matches, inverse_intrinsics, undistort
-from .outcome import RelativePose, m_estimator_variance
+from .outcome import RelativePose
 from .relative_pose import choose_pose
-from .robust import Fit, Settings, error_norms, find_start, fit_robust, make_settings, refine
+from .robust import Fit, Settings, find_start, fit_robust, make_settings, refine, within
 from .two_view import ESSENTIAL, ESSENTIAL_ANGLES, Frame, Model, angles_from_pose, pose_of, two_view_problem
+from .two_view_kernels import cross_product
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -145,15 +146,15 @@ def _start(initial: Any, model: Model) -> Array:
         if not np.isfinite(E).all() or not np.abs(E).max() > 0.0:
             raise ValueError("initial: the essential matrix must be finite and not zero")
         return model.point(E)
-    R, departure = as_rotation(R)
-    length = math.sqrt(float(t @ t))
+    pose, departure, length = as_pose(np.ascontiguousarray(R), np.ascontiguousarray(t))
     if not (math.isfinite(departure) and math.isfinite(length)):
         raise ValueError("initial holds values that are not finite")
     if not length > 0.0:
         raise ValueError("initial: t is zero; its direction is what is estimated")
     if departure > 1e-3:
         raise ValueError("initial: R is not a rotation matrix (R'R = I, det R = 1)")
-    return np.concatenate([R.ravel(), t / length]) if model is ESSENTIAL else angles_from_pose(R, t / length)
+    point: Array = pose if model is ESSENTIAL else angles_from_pose(pose[:9].reshape(3, 3), pose[9:])
+    return point
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,7 @@ def _refine_all(task: _Task, theta: Array | None) -> RelativePose:
     if start is None:
         return _nothing(task, time.perf_counter() - began)
     result = refine(model, frame, [a, b], start, _SQUARES, 1, settings.threads, settings.seed, settings.options)
-    errors = error_norms(result)
-    inliers = np.ones(len(a), dtype=bool) if settings.threshold is None else errors < settings.threshold
+    errors, inliers = within(result, settings.threshold)
     variance = 2.0 * result.cost / result.degrees_of_freedom
     voters = task.matches(slice(None, None, max(1, len(a) // _VOTERS)))
     pose, _ = choose_pose(pose_of(model, result.x), frame.transform(voters))
@@ -210,28 +210,27 @@ def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
     x = task.matches()
     pose, _ = choose_pose(pose_of(model, fit.theta), frame.transform(x[fit.inliers]))
     simpler = rotation_only(frame, pose, x, fit.inliers, fit.threshold, fit.accepted)
-    variance = m_estimator_variance(fit.errors[fit.inliers], fit.loss, 5)
-    return _result(task, fit, pose, simpler, variance, began)
+    return _result(task, fit, pose, simpler, fit.variance(model), began)
 
 
 def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, variance: float, began: float) -> RelativePose:
     """Say how it went."""
     R, t = pose[:9].reshape(3, 3), pose[9:]
-    E, errors, inliers = skew(t) @ R, fit.errors, fit.inliers
+    E, errors, inliers = cross_product(t, R), fit.errors, fit.inliers
     status, message = "ok", "The pose is determined by its inliers."
-    hessian = np.full((5, 5), np.nan)
     if simpler is not None:
+        hessian = np.full((5, 5), np.nan)
         status = "degenerate"
         message = "A rotation alone explains the matches: the direction of t is not determined."
         R, t, E = simpler.matrix, np.full(3, np.nan), np.full((3, 3), np.nan)
-        if len(simpler.errors) == len(errors):
+        if len(simpler.errors) == len(inliers):
             errors, inliers = simpler.errors, simpler.inliers
     else:
         hessian = _hessian(task.frame, fit, pose)
         if not fit.result.success:
             status, message = "not converged", fit.result.message
     return RelativePose(
-        R=R, t=t, E=E, inliers=inliers, errors=errors, threshold=fit.threshold, status=status, message=message,
+        R=R, t=t, E=E, inliers=inliers, measured=errors, threshold=fit.threshold, status=status, message=message,
         result=fit.result, hessian=hessian, variance=variance, starts=fit.starts, chance=fit.chance,
         seconds=time.perf_counter() - began, points=(task.a, task.b), K1=task.K1, K2=task.K2,
     )  # fmt: skip
@@ -239,7 +238,7 @@ def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, varianc
 
 def _hessian(frame: Frame, fit: Fit, pose: Array) -> Array:
     """Gauss-Newton matrix in the tangent parameters of the pose that was chosen of the four."""
-    if np.array_equal(pose, fit.theta):
+    if pose.tolist() == fit.theta.tolist():
         return fit.result.hessian
     data = list(fit.result.problem.data.columns)
     problem = two_view_problem(ESSENTIAL, data, frame, fit.loss)
@@ -252,7 +251,7 @@ def _nothing(task: _Task, seconds: float, fit: Fit | None = None) -> RelativePos
     found = "no model fits any sample" if fit is None else f"the best model has {int(fit.inliers.sum())} of {n} inliers"
     nan = np.full((3, 3), np.nan)
     return RelativePose(
-        R=nan, t=nan[0], E=nan, inliers=np.zeros(n, dtype=bool), errors=np.full(n, np.nan),
+        R=nan, t=nan[0], E=nan, inliers=np.zeros(n, dtype=bool), measured=np.full(n, np.nan),
         threshold=math.nan if fit is None else fit.threshold, status="no consensus",
         message=f"No geometry better than chance: {found}, which wrong matches reach as well.",
         result=None if fit is None else fit.result, hessian=np.full((5, 5), np.nan), variance=math.nan,

@@ -3,13 +3,14 @@ r"""What the two-view functions return: the model, its inliers, its covariance a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..compiled import CompiledProblem
 from ..losses import Loss
 from ..normal import inverse_spd
 from ..result import Result
@@ -40,14 +41,23 @@ def m_estimator_variance(errors: Array, loss: Loss, dim: int, freedom: int = 1) 
     return squares * float(weight.sum()) / total**2 * rows / (rows - dim)
 
 
+def residual_norms(problem: CompiledProblem, theta: Array) -> Array:
+    """(N,) norm of each match's residual."""
+    r = problem.residuals(theta)
+    return np.abs(r[:, 0]) if r.shape[1] == 1 else np.sqrt(np.einsum("ij,ij->i", r, r))
+
+
+def error_norms(result: Result) -> Array:
+    """(N,) norm of each match's residual at the solution."""
+    return residual_norms(result.problem, result.x)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TwoViewFit:
     """A model of two views: what E, F and H have in common."""
 
     inliers: Flags
     """(N,) whether each match agrees with the model; all of them for ``robust=False``."""
-    errors: Array
-    """(N,) error of each match in the units of the matches (pixels)."""
     threshold: float
     """Largest error of an inlier; nan where nothing was cut off."""
     status: str
@@ -68,6 +78,23 @@ class TwoViewFit:
     seconds: float
     points: tuple[NDArray[Any], NDArray[Any]] = field(repr=False)
     """The matches (x1, x2) that the errors belong to; undistorted, if there was distortion."""
+    measured: Array | None = field(default=None, repr=False)
+    """The errors, where they are known already; else the last solve has them."""
+
+    @cached_property
+    def errors(self) -> Array:
+        """(N,) error of each match in the units of the matches (pixels); computed when asked for."""
+        if self.measured is not None:
+            return self.measured
+        assert self.result is not None
+        return error_norms(self.result)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What other processes and files get: everything but the compiled problem of the last solve."""
+        state = {**self.__dict__, "measured": self.errors}
+        if self.result is not None:
+            state["result"] = replace(self.result, problem=None)
+        return state
 
     @property
     def success(self) -> bool:
@@ -91,7 +118,7 @@ class TwoViewFit:
         out: dict[str, Any] = {
             "status": self.status,
             "message": self.message,
-            "matches": len(self.errors),
+            "matches": len(self.inliers),
             "inliers": int(self.inliers.sum()),
             "threshold": plain(self.threshold),
             "starts": self.starts,
@@ -113,7 +140,7 @@ class TwoViewFit:
         return plot_matches(self, image1, image2, **options)
 
     def __str__(self) -> str:
-        n, k = len(self.errors), int(self.inliers.sum())
+        n, k = len(self.inliers), int(self.inliers.sum())
         lines = [f"{type(self).__name__}: {self.status}", self.message]
         cut = "" if math.isnan(self.threshold) else f" within {self.threshold:.4g}"
         lines.append(f"inliers    {k} of {n}{cut}")

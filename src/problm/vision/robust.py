@@ -20,13 +20,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compiled import CompiledProblem
 from ..graduated import graduated
 from ..losses import Loss, as_loss
 from ..options import Options
@@ -34,6 +33,7 @@ from ..result import Result
 from ..sampling import as_generator
 from ..solver import solve
 from .consensus import estimate_threshold, log_chance, vote_weights
+from .outcome import error_norms, m_estimator_variance, residual_norms
 from .starts import Pool, SearchOptions, find
 from .two_view import Frame, Model, two_view_problem
 
@@ -63,8 +63,8 @@ class Fit:
     loss: Loss
     """Of the last solve."""
     result: Result
-    errors: Array
-    """(N,) norm of each match's residual."""
+    errors: Array | None
+    """(N,) norm of each match's residual; None: those of the result, not computed yet."""
     inliers: Flags
     chance: float
     """`consensus.log_chance` of the consensus: below 0 is significant. -inf where it was not asked."""
@@ -73,6 +73,19 @@ class Fit:
     starts: int
     """Samples or random starts looked at."""
     seconds: float
+
+    def variance(self, model: Model) -> float:
+        """Factor that makes a covariance of the inverse of the Gauss-Newton matrix of a robust fit."""
+        assert self.errors is not None
+        return m_estimator_variance(self.errors[self.inliers], self.loss, model.dim, model.freedom)
+
+
+def within(result: Result, threshold: float | None) -> tuple[Array | None, Flags]:
+    """Errors of all matches, if they had to be computed, and which of them are below the threshold (None: all)."""
+    if threshold is None:
+        return None, np.ones(result.n, dtype=bool)
+    errors = error_norms(result)
+    return errors, errors < threshold
 
 
 def solve_options(options: dict[str, Any], n: int) -> dict[str, Any]:
@@ -101,17 +114,6 @@ def refine(
         lambda wide: two_view_problem(model, columns, frame, wide, threads=threads, rng=rng),
         theta, loss, levels, **options,
     )  # fmt: skip
-
-
-def residual_norms(problem: CompiledProblem, theta: Array) -> Array:
-    """(N,) norm of each match's residual."""
-    r = problem.residuals(theta)
-    return np.abs(r[:, 0]) if r.shape[1] == 1 else np.sqrt(np.einsum("ij,ij->i", r, r))
-
-
-def error_norms(result: Result) -> Array:
-    """(N,) norm of each match's residual at the solution."""
-    return residual_norms(result.problem, result.x)
 
 
 @dataclass(frozen=True)
@@ -163,10 +165,16 @@ def make_settings(
     if int(threads) != threads or threads < 1:
         raise ValueError(f"threads must be a whole number from 1, got {threads!r}")
     limit = float(options.get("max_time", math.inf))
-    search = SearchOptions(starts=starts, max_starts=max_starts, confidence=confidence, max_time=limit)
+    search = _search_options(starts, max_starts, confidence, limit)
     if len(options) > ("max_time" in options):
         Options.of(**options)
     return Settings(cut, loss, levels, search, int(threads), rng, options)
+
+
+@lru_cache(maxsize=16)
+def _search_options(starts: str, max_starts: int, confidence: float, limit: float) -> SearchOptions:
+    """Checked once: a refinement takes less time than some dozen checks."""
+    return SearchOptions(starts=starts, max_starts=max_starts, confidence=confidence, max_time=limit)
 
 
 def find_start(model: Model, frame: Frame, x1: Points, x2: Points, settings: Settings) -> Array | None:

@@ -32,6 +32,7 @@ from ..losses import Loss
 from ..options import suggest
 from .consensus import estimate_threshold, inlier_quantile, noise_scale, vote_weights
 from .hypotheses import descend, hypothesize, score
+from .outcome import residual_norms
 from .relative_pose import choose_pose
 from .two_view import Frame, Model, pose_of, two_view_problem
 
@@ -162,8 +163,7 @@ class Pool:
 
     def errors(self, theta: Array, most: int | None = None) -> Array:
         """(n,) norms of the residuals at a point, of the first ``most`` matches."""
-        r = two_view_problem(self.model, [self.x[:most]], self.frame, _SQUARES).residuals(theta)
-        return np.abs(r[:, 0]) if r.shape[1] == 1 else np.sqrt(np.einsum("ij,ij->i", r, r))
+        return residual_norms(two_view_problem(self.model, [self.x[:most]], self.frame, _SQUARES), theta)
 
     @cached_property
     def extent(self) -> float:

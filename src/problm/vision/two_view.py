@@ -38,17 +38,14 @@ from .two_view_kernels import (
     encode_fundamental,
     encode_homography,
     homography_sampson_fill,
+    inverse,
     pose_from_angles,
     sampson_fill,
     transfer_fill,
+    transform_matches,
 )
 
 Array = NDArray[np.float64]
-
-
-def inverted(X: Array) -> Array:
-    """The inverse, (3, 3)."""
-    return np.asarray(np.linalg.inv(X), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,13 @@ class Frame:
     @cached_property
     def B2(self) -> Array:
         """What stands left of the model's matrix: A2' or, for maps, the inverse of A2."""
-        return inverted(self.A2) if self.maps else self.A2.T.copy()
+        return self.back if self.maps else self.A2.T.copy()
+
+    @cached_property
+    def back(self) -> Array:
+        """From the model's coordinates of image 2 to the matches': the inverse of A2."""
+        X: Array = inverse(self.A2)
+        return X
 
     def to_pixels(self, X: Array) -> Array:
         """A matrix of the model in the coordinates of the matches, with unit norm (H: last entry 1 if it can be)."""
@@ -79,12 +82,8 @@ class Frame:
 
     def transform(self, x: Array) -> Array:
         """Matches (n, 4) in the model's coordinates."""
-        out = np.empty((len(x), 4))
-        for at, A in ((0, self.A1), (2, self.A2)):
-            # All coordinate changes here are affine.
-            out[:, at] = A[0, 0] * x[:, at] + A[0, 1] * x[:, at + 1] + A[0, 2]
-            out[:, at + 1] = A[1, 0] * x[:, at] + A[1, 1] * x[:, at + 1] + A[1, 2]
-        return out
+        rays: Array = transform_matches(np.ascontiguousarray(x, dtype=np.float64), self.A1, self.A2)
+        return rays
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,19 @@ def homography_sampson_fill(theta, rows, m, program, constants, jacobian, out): 
 
 
 @compiled
+def transform_matches(x, A1, A2):  # type: ignore[no-untyped-def]
+    """Matches (n, 4) with x1 moved by A1 and x2 by A2, both affine (3, 3)."""
+    out = np.empty(x.shape)
+    for i in range(x.shape[0]):
+        a, b, c, d = x[i, 0], x[i, 1], x[i, 2], x[i, 3]
+        out[i, 0] = A1[0, 0] * a + A1[0, 1] * b + A1[0, 2]
+        out[i, 1] = A1[1, 0] * a + A1[1, 1] * b + A1[1, 2]
+        out[i, 2] = A2[0, 0] * c + A2[0, 1] * d + A2[0, 2]
+        out[i, 3] = A2[1, 0] * c + A2[1, 1] * d + A2[1, 2]
+    return out
+
+
+@compiled
 def fold(A2, X, A1):  # type: ignore[no-untyped-def]
     """``A2' X A1`` of (3, 3) matrices, as (9,)."""
     return multiply(A2.T, multiply(X, A1)).reshape(9)

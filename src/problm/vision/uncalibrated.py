@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..losses import Loss
-from .outcome import TwoViewFit, m_estimator_variance
-from .robust import Fit, Settings, error_norms, find_start, fit_robust, refine
+from .outcome import TwoViewFit
+from .robust import Fit, Settings, find_start, fit_robust, refine, within
 from .two_view import Frame, Model
 
 Array = NDArray[np.float64]
@@ -57,14 +57,13 @@ def estimate(
         fit = fit_robust(model, frame, a, b, settings, theta)
         if fit is None:
             return None, math.nan
-        return fit, m_estimator_variance(fit.errors[fit.inliers], fit.loss, model.dim, model.freedom)
+        return fit, fit.variance(model)
     squares = Loss.named("linear")
     start = find_start(model, frame, a, b, settings) if theta is None else theta
     if start is None:
         return None, math.nan
     result = refine(model, frame, [a, b], start, squares, 1, settings.threads, settings.seed, settings.options)
-    errors = error_norms(result)
-    inliers = np.ones(len(a), dtype=bool) if settings.threshold is None else errors < settings.threshold
+    errors, inliers = within(result, settings.threshold)
     cut = settings.threshold or math.nan
     seconds = time.perf_counter() - began
     fit = Fit(result.x, cut, squares, result, errors, inliers, math.nan, math.nan, 0, seconds)
@@ -93,7 +92,7 @@ def outcome(
         found = "no sample gave one" if fit is None else f"the best has {int(fit.inliers.sum())} of {n} inliers"
         return kind(
             **{names[0]: np.full((3, 3), np.nan), names[1]: np.full((9, 9), np.nan)},
-            inliers=np.zeros(n, dtype=bool), errors=np.full(n, np.nan), status="no consensus",
+            inliers=np.zeros(n, dtype=bool), measured=np.full(n, np.nan), status="no consensus",
             message=f"No {model.name} better than chance: {found}, which wrong matches reach as well.",
             threshold=math.nan if fit is None else fit.threshold, result=None if fit is None else fit.result,
             hessian=np.full((d, d), np.nan), variance=math.nan, starts=0 if fit is None else fit.starts,
@@ -107,7 +106,7 @@ def outcome(
     matrix = frame.to_pixels(model.matrix(fit.theta))
     built = kind(
         **{names[0]: matrix, names[1]: np.full((9, 9), np.nan)},
-        inliers=fit.inliers, errors=fit.errors, status=status, message=message, threshold=fit.threshold,
+        inliers=fit.inliers, measured=fit.errors, status=status, message=message, threshold=fit.threshold,
         result=fit.result, hessian=fit.result.hessian, variance=variance, starts=fit.starts, chance=fit.chance,
         seconds=fit.seconds, **common,
     )  # fmt: skip
