@@ -162,7 +162,7 @@ def test_float32_scores_are_the_truncated_errors():
     pixel = np.empty((1, 9), dtype=np.float32)
     hy.to_pixels(tv.ESSENTIAL.matrix(theta).ravel(), A, frame.B2, pixel[0])
     out = np.zeros(1, dtype=np.float32)
-    hy.score(hy.ESSENTIAL, pixel, np.ascontiguousarray(x.T, dtype=np.float32), 100, 900, 1.5, out)
+    hy.score(False, pixel, np.ascontiguousarray(x.T, dtype=np.float32), 100, 900, 1.5, out)
     r = tv.two_view_problem(tv.ESSENTIAL, [x], frame, tv.Loss.named("linear")).residuals(theta)[100:900, 0]
     assert out[0] == pytest.approx(np.minimum((r / 1.5) ** 2, 1.0).sum(), rel=1e-3)
 
@@ -186,8 +186,8 @@ def test_walking_downhill_arrives(kind):
         start = model.point(skew(views.t) @ views.R + 0.01 * rng.normal(size=(3, 3)))
     points, costs = start[None].copy(), np.empty(1)
     hy.descend(
-        model.kind, address_of(model.fill), model.components, describe([x]), len(x), frame.A1, frame.B2, points,
-        np.array([6.0, 2.0]), 25, costs,
+        hy.addresses(model.encode, model.retract), address_of(model.fill), model.dim, model.components, describe([x]),
+        len(x), *model.changes(frame), points, np.array([6.0, 2.0]), 25, costs,
     )  # fmt: skip
     problem = tv.two_view_problem(model, [x], frame, as_loss("truncated", 2.0))
     best = solve(problem, points[0])

@@ -40,6 +40,11 @@ def fill_function(function: Callable[..., None]) -> Any:
     return njit(FILL, nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
 
 
+def lazy_fill_function(function: Callable[..., None]) -> Any:
+    """As `fill_function`, compiled when its address is first asked for: for models that most users do not need."""
+    return njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
+
+
 @lru_cache(maxsize=256)
 def address_of(compiled: Any, signature: Any = FILL) -> int:
     """Machine address of a compiled function. Keep a reference to the function while the address is in use."""
@@ -47,7 +52,9 @@ def address_of(compiled: Any, signature: Any = FILL) -> int:
     return int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
 
 
-def _caller(target: Any) -> Callable[..., Any]:
+def caller(target: Any) -> Callable[..., Any]:
+    """Code of an intrinsic ``(address, *arguments)`` that calls a compiled function of the signature ``target``."""
+
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = context.call_conv.get_function_type(target.return_type, target.args)
         pointer = builder.inttoptr(args[0], kind.as_pointer())
@@ -61,9 +68,9 @@ def _caller(target: Any) -> Callable[..., Any]:
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def call_fill(typing: Any, at: Any, theta: Any, rows: Any, m: Any, prog: Any, const: Any, jac: Any, out: Any) -> Any:
-    return types.void(_i8, *FILL.args), _caller(FILL)
+    return types.void(_i8, *FILL.args), caller(FILL)
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def call_rho(typing: Any, at: Any, z: Any) -> Any:
-    return RHO.return_type(_i8, _f8), _caller(RHO)
+    return RHO.return_type(_i8, _f8), caller(RHO)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import ROW_NUMBER, describe, loadable, loadable_type
-from .fills import BLOCK, FASTMATH, FILL, address_of, fill_function
+from .fills import BLOCK, FASTMATH, FILL, address_of, fill_function, lazy_fill_function
 from .losses import USER_CODE, Loss
 from .normal import Normal
 from .passes import costs_chunk, linearize_chunk, rows_chunk
@@ -28,7 +28,7 @@ from .threads import available_threads, pool
 
 __all__ = [
     "BLOCK", "CHUNK", "FASTMATH", "FILL", "ROW_NUMBER", "Kernel", "address_of", "available_threads", "describe",
-    "fill_function", "loadable", "loadable_type", "square",
+    "fill_function", "lazy_fill_function", "loadable", "loadable_type", "square",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]

@@ -129,15 +129,18 @@ def walk_sphere(x, delta):  # type: ignore[no-untyped-def]
         for j in range(n - 1):
             y[i] += s * B[i, j] * delta[j]
         norm += y[i] * y[i]
-    return y / np.sqrt(norm)
+    for i in range(n):
+        y[i] /= np.sqrt(norm)
+    return y
 
 
 @compiled
 def move_essential(theta, delta):  # type: ignore[no-untyped-def]
     """Move (R, t), (12,), by a rotation vector (3) and a tangent of the direction t (2)."""
     out = np.empty(12)
-    out[:9] = rotate(theta[:9], delta[:3])
-    out[9:] = walk_sphere(theta[9:12], delta[3:5])
+    R, t = rotate(theta[:9], delta[:3]), walk_sphere(theta[9:12], delta[3:5])
+    for i in range(12):
+        out[i] = R[i] if i < 9 else t[i - 9]
     return out
 
 
@@ -149,9 +152,12 @@ def move_fundamental(theta, delta):  # type: ignore[no-untyped-def]
     for part in range(2):
         w[0], w[1] = delta[2 * part], delta[2 * part + 1]
         # On the right: about the axes of U itself, so that the third axis moves at the full rate.
-        turned = multiply(theta[9 * part : 9 * part + 9].copy().reshape(3, 3), rotation_exp(w))
-        out[9 * part : 9 * part + 9] = _straighten(turned).reshape(9)
-    out[18:] = walk_sphere(theta[18:22], delta[4:7])
+        turned = _straighten(multiply(theta[9 * part : 9 * part + 9].reshape(3, 3), rotation_exp(w)))
+        for j in range(9):
+            out[9 * part + j] = turned[j // 3, j % 3]
+    M = walk_sphere(theta[18:22], delta[4:7])
+    for j in range(4):
+        out[18 + j] = M[j]
     return out
 
 
@@ -262,8 +268,10 @@ def as_pose(R, t):  # type: ignore[no-untyped-def]
     out = np.empty(12)
     rotation, departure = as_rotation(R)
     length = np.sqrt(t[0] * t[0] + t[1] * t[1] + t[2] * t[2])
-    out[:9] = rotation.reshape(9)
-    out[9:] = t / length
+    for j in range(9):
+        out[j] = rotation[j // 3, j % 3]
+    for j in range(3):
+        out[9 + j] = t[j] / length
     return out, departure, length
 
 

@@ -45,8 +45,11 @@ def add_row_products(a, first, d, m, right, at, sums):  # type: ignore[no-untype
 _CHUNK_ARGS = (_i8, _f8[::1], _i8[:, ::1], _i8, _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8)
 
 
+LINEARIZE = types.void(*_CHUNK_ARGS, _i8, _f8[::1], _f8[::1])
+
+
 @njit(
-    types.void(*_CHUNK_ARGS, _i8, _f8[::1], _f8[::1]),
+    LINEARIZE,
     nogil=True,
     error_model="numpy",
     fastmath=FASTMATH,

@@ -20,6 +20,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from ..manifolds import compiled
+
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 _ENOUGH = 1000  # errors that give the noise to 2 %
@@ -34,22 +36,32 @@ def noise_scale(errors: Array, window: float, freedom: int) -> float:
     r = errors[errors < window]
     if len(r) == 0:
         return window / 3.0
-    r = r[:: max(1, len(r) // _ENOUGH)]
-    r2 = r * r
-    outlier = freedom * r ** (freedom - 1) / window**freedom
+    r = r[:: max(1, len(r) // _ENOUGH)].copy()
     # From below, so that a core is found before the mixture explains everything as noise.
     quarter = len(r) // 4
     sigma = max(float(np.partition(r, quarter)[quarter]), 1e-12 * window)
-    mix = 0.7
     log_norm = 0.5 * (2 - freedom) * math.log(2.0) - math.lgamma(0.5 * freedom)
+    return float(_mixture(r, float(window), freedom, sigma, math.exp(log_norm)))
+
+
+@compiled
+def _mixture(r, window, freedom, sigma, norm):  # type: ignore[no-untyped-def]
+    """EM from the standard deviation ``sigma``; ``norm`` is the constant of the density of chi."""
+    n = r.shape[0]
+    mix = 0.7
     for _ in range(30):
-        inlier = np.exp(log_norm - 0.5 * r2 / sigma**2) * r ** (freedom - 1) / sigma**freedom
-        weight = mix * inlier / (mix * inlier + (1.0 - mix) * outlier + 1e-300)
-        total = float(weight.sum())
+        total = squares = 0.0
+        for i in range(n):
+            inlier, outlier = norm * np.exp(-0.5 * (r[i] / sigma) ** 2) / sigma, 1.0 / window
+            if freedom == 2:
+                inlier, outlier = inlier * r[i] / sigma, outlier * 2.0 * r[i] / window
+            weight = mix * inlier / (mix * inlier + (1.0 - mix) * outlier + 1e-300)
+            total += weight
+            squares += weight * r[i] * r[i]
         if total < 3.0:
             break
-        new = math.sqrt(max(float(weight @ r2) / (freedom * total), (1e-12 * window) ** 2))
-        mix = min(max(total / len(r), 0.01), 0.999)
+        new = np.sqrt(max(squares / (freedom * total), (1e-12 * window) ** 2))
+        mix = min(max(total / n, 0.01), 0.999)
         done = abs(new - sigma) < 3e-3 * sigma
         sigma = new
         if done:

@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 TURN = Model(
-    "rotation", 2, 2, 3, homography_sampson_fill, 2, encode_rotation, ROTATION.retract,
+    "rotation", None, 2, 3, homography_sampson_fill, 2, encode_rotation, ROTATION.retract,
     lambda X: np.asarray(X, dtype=np.float64).ravel(), lambda theta: theta.reshape(3, 3), "B2",
 )  # fmt: skip
 """The homography of a camera that only turns."""
@@ -55,7 +55,7 @@ def _near_a_rotation(pose, A1, B2, x, limit):  # type: ignore[no-untyped-def]
     """Share of matches that one of the two rotations of a pose's E takes to within ``limit`` pixels of x2."""
     best = 0
     for turned in range(2):
-        R = turned_rotation(pose) if turned else pose[:9].copy().reshape(3, 3)
+        R = turned_rotation(pose) if turned else pose[:9].reshape(3, 3)
         H = multiply(B2, multiply(R, A1))
         count = 0
         for i in range(x.shape[0]):

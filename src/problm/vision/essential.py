@@ -27,7 +27,7 @@ from .consensus import inlier_quantile
 from .degenerate import Simpler, rotation_only
 from .matches import check_intrinsics, check_matches, inverse_intrinsics, undistort
 from .outcome import RelativePose
-from .relative_pose import choose_pose
+from .relative_pose import choose_pose, decompose_essential
 from .robust import Fit, Settings, find_start, fit_robust, make_settings, refine, within
 from .two_view import ESSENTIAL, ESSENTIAL_ANGLES, Frame, Model, angles_from_pose, pose_of, two_view_problem
 from .two_view_kernels import cross_product
@@ -75,7 +75,8 @@ def essential_matrix(
     distortion : coefficients (k1, k2, p1, p2[, k3..k6]) of the lens, or a pair of them for the two images. Points are
         undistorted first, and errors are pixels of the undistorted images.
     loss : robust loss of the refinement (see `problm.Loss`); its scale is the threshold.
-    levels : levels of graduated non-convexity. None: 2 after a search, 5 from ``initial``.
+    levels : levels of graduated non-convexity, each solved on all matches. None: 5 from ``initial``; after a search,
+        which ends near the minimum, a short walk downhill.
     starts : ``"minimal"`` (five-point samples) or ``"random"`` (no RANSAC: random poses walk downhill).
     max_starts, confidence : when the search ends; see `problm.vision.starts.SearchOptions`.
     parameterization : ``"manifold"``, or ``"angles"`` for the paper's five angles, which have singular places.
@@ -145,7 +146,7 @@ def _start(initial: Any, model: Model) -> Array:
             )
         if not np.isfinite(E).all() or not np.abs(E).max() > 0.0:
             raise ValueError("initial: the essential matrix must be finite and not zero")
-        return model.point(E)
+        R, _, t = decompose_essential(E)
     pose, departure, length = as_pose(np.ascontiguousarray(R), np.ascontiguousarray(t))
     if not (math.isfinite(departure) and math.isfinite(length)):
         raise ValueError("initial holds values that are not finite")

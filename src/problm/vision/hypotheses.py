@@ -14,6 +14,9 @@ nothing of Python. `robust` decides what is done with it.
     not a second solver: no stopping rule, no batch, no certificate. It exists because a start that must be looked
     at for 100 microseconds cannot pay for the loop's Python (about 25 us an iteration); the answer that comes out
     at the end always comes from `problm.solver.solve`.
+
+What differs between E, F and H (minimal solver, encoder, retraction) is called through its address, so that only what
+is used is compiled, and once: compiled calls would be optimised again in every function that makes them.
 """
 
 from __future__ import annotations
@@ -22,25 +25,60 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
 
-from ..fills import FASTMATH
+from ..fills import FASTMATH, address_of, caller
 from ..jit import njit
-from ..manifolds import compiled, move_essential, move_fundamental, multiply, walk_sphere
-from ..passes import linearize_chunk
-from .minimal import five_point, four_point, seven_point
-from .two_view_kernels import encode_essential, encode_fundamental, encode_homography
+from ..manifolds import compiled, multiply
+from ..passes import LINEARIZE, linearize_chunk
 
-ESSENTIAL, FUNDAMENTAL, HOMOGRAPHY = 0, 1, 2
+_f8, _i8 = types.float64, types.int64
+SOLVER = _i8(_f8[:, ::1], _f8[:, ::1])
+"""``(sample (k, 4), out (., 9)) -> solutions``."""
+ENCODE = _f8[::1](_f8[::1], _f8[:, ::1], _f8[:, ::1])
+"""``(theta, A1, what the frame has for image 2) -> point``."""
+MOVE = _f8[::1](_f8[::1], _f8[::1])
+"""``(theta, delta) -> theta``."""
 SMOOTH_TRUNCATED = 8  # its code in the kernels
 
 
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def _solve_sample(typing: Any, at: Any, sample: Any, out: Any) -> Any:
+    return SOLVER.return_type(_i8, *SOLVER.args), caller(SOLVER)
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def _encode(typing: Any, at: Any, theta: Any, A1: Any, A2: Any) -> Any:
+    return ENCODE.return_type(_i8, *ENCODE.args), caller(ENCODE)
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def _move(typing: Any, at: Any, theta: Any, delta: Any) -> Any:
+    return MOVE.return_type(_i8, *MOVE.args), caller(MOVE)
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def _linearize(
+    typing: Any, at: Any, fill: Any, theta: Any, columns: Any, lo: Any, hi: Any, program: Any, constants: Any, d: Any,
+    p: Any, code: Any, user: Any, scale: Any, outer: Any, costs: Any, sums: Any,
+) -> Any:  # fmt: skip
+    return LINEARIZE.return_type(_i8, *LINEARIZE.args), caller(LINEARIZE)
+
+
+def addresses(encode: Any, move: Any) -> NDArray[np.int64]:
+    """What `descend` calls: the encoder and the retraction of a model, and the pass over the rows."""
+    return np.array([address_of(encode, ENCODE), address_of(move, MOVE), address_of(linearize_chunk, LINEARIZE)])
+
+
 @compiled
-def hypothesize(kind, x, samples, A1, B2, models, pixel):  # type: ignore[no-untyped-def]
+def hypothesize(solver, x, samples, A1, B2, models, pixel):  # type: ignore[no-untyped-def]
     """Solve every sample; returns the number of models found.
 
-    ``x`` (n, 4) matches in the model's coordinates; ``samples`` (S, k) their rows; ``models`` (., 9) takes the
-    solutions and ``pixel`` (., 9) float32 the same folded into the coordinates of the matches: A2' E A1, where
-    ``B2`` is A2' for E and F, and the inverse of A2 for H.
+    ``solver`` is the address of the minimal solver; ``x`` (n, 4) matches in the model's coordinates; ``samples`` (S, k)
+    their rows; ``models`` (., 9) takes the solutions and ``pixel`` (., 9) float32 the same folded into the coordinates
+    of the matches: A2' E A1, where ``B2`` is A2' for E and F, and the inverse of A2 for H.
     """
     k = samples.shape[1]
     sample = np.empty((k, 4))
@@ -55,14 +93,9 @@ def hypothesize(kind, x, samples, A1, B2, models, pixel):  # type: ignore[no-unt
                 sample[i, c] = x[samples[s, i], c]
         if not distinct:
             continue
-        if kind == ESSENTIAL:
-            here = five_point(sample, found)
-        elif kind == FUNDAMENTAL:
-            here = seven_point(sample, found)
-        else:
-            here = four_point(sample, found)
-        for h in range(here):
-            models[count] = found[h]
+        for h in range(_solve_sample(solver, sample, found)):
+            for j in range(9):
+                models[count, j] = found[h, j]
             to_pixels(found[h], A1, B2, pixel[count])
             count += 1
     return count
@@ -71,13 +104,13 @@ def hypothesize(kind, x, samples, A1, B2, models, pixel):  # type: ignore[no-unt
 @compiled
 def to_pixels(model, A1, B2, pixel):  # type: ignore[no-untyped-def]
     """``B2 X A1`` as float32 with unit norm, which keeps the scores' intermediate values in range."""
-    F = multiply(B2, multiply(model.reshape(3, 3), A1)).reshape(9)
+    F = multiply(B2, multiply(model.reshape(3, 3), A1))
     norm = 0.0
     for j in range(9):
-        norm += F[j] * F[j]
+        norm += F[j // 3, j % 3] ** 2
     norm = 1.0 / np.sqrt(norm) if norm > 0.0 else 0.0
     for j in range(9):
-        pixel[j] = np.float32(F[j] * norm)
+        pixel[j] = np.float32(F[j // 3, j % 3] * norm)
 
 
 def _fast(function: Callable[..., Any]) -> Any:
@@ -85,11 +118,11 @@ def _fast(function: Callable[..., Any]) -> Any:
 
 
 @_fast
-def score(kind, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-untyped-def]
+def score(maps, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-untyped-def]
     """Add to ``out[k]`` the truncated errors min(r^2 / threshold^2, 1) of model k over matches [lo, hi).
 
-    ``pixel`` (m, 9) and ``columns`` (4, n) are float32, in the coordinates of the matches. The error of a
-    homography is the transfer error into the second image.
+    ``pixel`` (m, 9) and ``columns`` (4, n) are float32, in the coordinates of the matches. The error of a model that
+    ``maps``, a homography, is the transfer error into the second image.
     """
     one = np.float32(1.0)
     scale = np.float32(1.0 / (threshold * threshold))
@@ -97,7 +130,7 @@ def score(kind, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-unty
         f0, f1, f2, f3, f4 = pixel[k, 0], pixel[k, 1], pixel[k, 2], pixel[k, 3], pixel[k, 4]
         f5, f6, f7, f8 = pixel[k, 5], pixel[k, 6], pixel[k, 7], pixel[k, 8]
         total = np.float32(0.0)
-        if kind == HOMOGRAPHY:
+        if maps:
             for i in range(lo, hi):
                 a, b, c, d = columns[0, i], columns[1, i], columns[2, i], columns[3, i]
                 w = one / (f6 * a + f7 * b + f8)
@@ -113,24 +146,6 @@ def score(kind, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-unty
                 z = e * e * scale / (l0 * l0 + l1 * l1 + m0 * m0 + m1 * m1)
                 total += z if z < one else one
         out[k] += total
-
-
-@compiled
-def _encode(kind, theta, A1, B2):  # type: ignore[no-untyped-def]
-    if kind == ESSENTIAL:
-        return encode_essential(theta, A1, B2.T)
-    if kind == FUNDAMENTAL:
-        return encode_fundamental(theta, A1, B2.T)
-    return encode_homography(theta, A1, B2)
-
-
-@compiled
-def _move(kind, theta, delta):  # type: ignore[no-untyped-def]
-    if kind == ESSENTIAL:
-        return move_essential(theta, delta)
-    if kind == FUNDAMENTAL:
-        return move_fundamental(theta, delta)
-    return walk_sphere(theta, delta)
 
 
 @compiled
@@ -167,13 +182,18 @@ def _damped_step(sums, d, damping, L, step):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def descend(kind, fill, components, columns, m, A1, B2, starts, scales, steps, costs):  # type: ignore[no-untyped-def]
+def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, steps, costs):  # type: ignore[no-untyped-def]
     """Move each start downhill on the first m matches: ``steps`` trial steps at each of the ``scales`` in turn.
 
     Parameters
     ----------
-    fill, components, columns
-        Address of the fill, its residuals a match, and the matches' descriptor (`problm.kernels.describe`).
+    calls
+        `addresses` of the model.
+    fill, d, components, columns
+        Address of the fill, its tangent parameters and residuals a match, and the matches' descriptor
+        (`problm.kernels.describe`).
+    A1, A2
+        What the encoder takes of the frame.
     starts
         (S, q) points of the manifold, moved in place.
     scales
@@ -181,9 +201,7 @@ def descend(kind, fill, components, columns, m, A1, B2, starts, scales, steps, c
     costs
         (S,) out: mean cost at the last scale, divided by its bound: 0 is perfect, 1 is nothing within reach.
     """
-    d = 5 if kind == ESSENTIAL else (7 if kind == FUNDAMENTAL else 8)
     width = 1 + d + d * (d + 1) // 2
-    sums, trial = np.empty(width), np.empty(width)
     L, step = np.empty((d, d)), np.empty(d)
     no_int, no_float = np.empty(0, dtype=np.int64), np.empty(0)
     for s in range(starts.shape[0]):
@@ -192,31 +210,30 @@ def descend(kind, fill, components, columns, m, A1, B2, starts, scales, steps, c
         for level in range(scales.shape[0]):
             damping = 1e-3
             scale = scales[level]
-            sums[:] = 0.0
-            point = _encode(kind, theta, A1, B2)
-            linearize_chunk(
-                fill, point, columns, 0, m, no_int, no_float, d, components, SMOOTH_TRUNCATED, 0, scale,
-                0, no_float, sums,
+            sums = np.zeros(width)
+            _linearize(
+                calls[2], fill, _encode(calls[0], theta, A1, A2), columns, 0, m, no_int, no_float, d, components,
+                SMOOTH_TRUNCATED, 0, scale, 0, no_float, sums,
             )  # fmt: skip
             for _ in range(steps):
                 if not _damped_step(sums, d, damping, L, step):
                     break
-                moved = _move(kind, theta, step)
-                trial[:] = 0.0
-                point = _encode(kind, moved, A1, B2)
-                linearize_chunk(
-                    fill, point, columns, 0, m, no_int, no_float, d, components, SMOOTH_TRUNCATED, 0, scale,
-                    0, no_float, trial,
+                moved = _move(calls[1], theta, step)
+                trial = np.zeros(width)
+                _linearize(
+                    calls[2], fill, _encode(calls[0], moved, A1, A2), columns, 0, m, no_int, no_float, d, components,
+                    SMOOTH_TRUNCATED, 0, scale, 0, no_float, trial,
                 )  # fmt: skip
                 if trial[0] < sums[0]:
                     theta = moved
                     done = sums[0] - trial[0] < 1e-5 * sums[0]
-                    sums, trial = trial, sums
+                    sums = trial
                     damping *= 0.1
                     if done:
                         break
                 else:
                     damping = max(10.0 * damping, 1e-2)
             cost = sums[0] / (m * 0.25 * scale * scale)
-        starts[s] = theta
+        for j in range(theta.shape[0]):
+            starts[s, j] = theta[j]
         costs[s] = cost

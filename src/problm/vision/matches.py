@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import float32, float64, int64
+from numba import float64, int64
 from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import load_arrays
@@ -60,13 +60,13 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
         raise ValueError(f"{what}: at least {minimum} matches are needed, got {len(a)}")
     for name, array in (("x1", a), ("x2", b)):
         few = array if len(a) <= _CHECK_UP_TO else array[:: len(a) // _LOOK_AT]
-        state = _look(few)
+        state = _look(few.astype(np.float64, copy=False))
         if state == _NOT_FINITE:
             bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
             raise ValueError(
                 f"{name} row {bad[0]} is {array[bad[0]].tolist()}: remove matches that are not finite ({len(bad)} rows)"
             )
-        if state != _SPREAD and (few is array or _look(array) == state):
+        if state != _SPREAD and (few is array or _look(array.astype(np.float64, copy=False)) == state):
             kind = "coincide" if state == _POINT else "lie on one line"
             raise ValueError(
                 f"{name}: all points {kind}, which does not determine the {what}; use points spread out in 2-D"
@@ -81,7 +81,7 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
 _SPREAD, _NOT_FINITE, _POINT, _LINE = 0, 1, 2, 3
 
 
-@njit([int64(float64[:, :]), int64(float32[:, :])], nogil=True, error_model="numpy")
+@njit(int64(float64[:, :]), nogil=True, error_model="numpy")
 def _look(x):  # type: ignore[no-untyped-def]
     """Whether points (n, 2) are spread out, not finite, all in a point, or all on a line."""
     n = x.shape[0]

@@ -41,6 +41,7 @@ _QUADRATIC_LINEAR = np.array(
         [12, 15, 18, 19],
     ]
 )
+_SYMMETRIC = np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])  # where the upper triangle of a (3, 3) matrix is kept
 
 
 @compiled
@@ -104,23 +105,24 @@ def _essential_conditions(N, M):  # type: ignore[no-untyped-def]
                     for v in range(4):
                         G[row, _LINEAR_PAIR[u, v]] += N[u, 3 * i + k] * N[v, 3 * j + k]
             row += 1
-    half_trace = 0.5 * (G[0] + G[3] + G[5])
-    G[0] -= half_trace
-    G[3] -= half_trace
-    G[5] -= half_trace
-    M[:] = 0.0
-    at = np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])
+    for q in range(10):
+        half_trace = 0.5 * (G[0, q] + G[3, q] + G[5, q])
+        G[0, q] -= half_trace
+        G[3, q] -= half_trace
+        G[5, q] -= half_trace
+    for i in range(10):
+        for q in range(20):
+            M[i, q] = 0.0
     for i in range(3):  # (E E' - tr/2) E = 0
         for j in range(3):
             for k in range(3):
-                g = at[i, k]
+                g = _SYMMETRIC[i, k]
                 for q in range(10):
                     for v in range(4):
                         M[3 * i + j, _QUADRATIC_LINEAR[q, v]] += G[g, q] * N[v, 3 * k + j]
-    minor = np.empty(10)
     for j in range(3):  # det E, along its first row
         k, m = (j + 1) % 3, (j + 2) % 3
-        minor[:] = 0.0
+        minor = np.zeros(10)
         for u in range(4):
             for v in range(4):
                 minor[_LINEAR_PAIR[u, v]] += N[u, 3 + k] * N[v, 6 + m] - N[u, 3 + m] * N[v, 6 + k]
@@ -191,11 +193,10 @@ def five_point(x, out):  # type: ignore[no-untyped-def]
         B[r, 2, 3] = M[e, 16] - M[f, 17]
         B[r, 2, 4] = -M[f, 16]
     det = np.zeros(11)
-    minor = np.empty(8)
     for j in range(3):
         k, m = (j + 1) % 3, (j + 2) % 3
         dk, dm = (4 if k == 2 else 3), (4 if m == 2 else 3)
-        minor[:] = 0.0
+        minor = np.zeros(8)
         _multiply_add(B[1, k], dk, B[2, m], dm, 1.0, minor)
         _multiply_add(B[1, m], dm, B[2, k], dk, -1.0, minor)
         _multiply_add(minor, dk + dm, B[0, j], 4 if j == 2 else 3, 1.0, det)
@@ -240,10 +241,9 @@ def seven_point(x, out):  # type: ignore[no-untyped-def]
     linear = np.empty((9, 2))
     for j in range(9):
         linear[j, 0], linear[j, 1] = N[1, j], N[0, j]
-    minor = np.empty(3)
     for j in range(3):
         k, m = (j + 1) % 3, (j + 2) % 3
-        minor[:] = 0.0
+        minor = np.zeros(3)
         _multiply_add(linear[3 + k], 1, linear[6 + m], 1, 1.0, minor)
         _multiply_add(linear[3 + m], 1, linear[6 + k], 1, -1.0, minor)
         _multiply_add(minor, 2, linear[j], 1, 1.0, p)
@@ -288,5 +288,6 @@ def four_point(x, out):  # type: ignore[no-untyped-def]
         A[2 * i + 1, 3], A[2 * i + 1, 4], A[2 * i + 1, 5] = a, b, 1.0
         A[2 * i + 1, 6], A[2 * i + 1, 7], A[2 * i + 1, 8] = -d * a, -d * b, -d
     N = null_space(A)
-    out[0] = N[0]
+    for j in range(9):
+        out[0, j] = N[0, j]
     return 1

@@ -41,10 +41,14 @@ def m_estimator_variance(errors: Array, loss: Loss, dim: int, freedom: int = 1) 
     return squares * float(weight.sum()) / total**2 * rows / (rows - dim)
 
 
+def norms(r: Array) -> Array:
+    """(N,) norms of residuals (N, p)."""
+    return np.abs(r[:, 0]) if r.shape[1] == 1 else np.sqrt(np.einsum("ij,ij->i", r, r))
+
+
 def residual_norms(problem: CompiledProblem, theta: Array) -> Array:
     """(N,) norm of each match's residual."""
-    r = problem.residuals(theta)
-    return np.abs(r[:, 0]) if r.shape[1] == 1 else np.sqrt(np.einsum("ij,ij->i", r, r))
+    return norms(problem.residuals(theta))
 
 
 def error_norms(result: Result) -> Array:

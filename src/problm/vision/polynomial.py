@@ -93,7 +93,7 @@ def real_roots(p, roots):  # type: ignore[no-untyped-def]
     top, count = 1, 0
     while top > 0:
         top -= 1
-        lo, hi, at_lo, at_hi = intervals[top]
+        lo, hi, at_lo, at_hi = intervals[top, 0], intervals[top, 1], intervals[top, 2], intervals[top, 3]
         inside = at_lo - at_hi
         if inside <= 0 or count >= roots.shape[0]:
             continue

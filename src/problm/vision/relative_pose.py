@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..manifolds import compiled
+from ..manifolds import as_rotation, compiled
 
 Array = NDArray[np.float64]
 
@@ -38,6 +38,39 @@ def decompose_essential(E: ArrayLike) -> tuple[Array, Array, Array]:
     # det(U W V') = det U det V, which is 1 or -1: the sign of E is free.
     sign = np.linalg.det(U) * np.linalg.det(Vt)
     return sign * (U @ W @ Vt), sign * (U @ W.T @ Vt), U[:, 2].copy()
+
+
+@compiled
+def pose_of_essential(E):  # type: ignore[no-untyped-def]
+    """A pose (R, t), (12,), of an essential matrix (3, 3) that is one to rounding: Horn (1990), without an SVD.
+
+    The cofactors of ``E = [t] R`` are ``t (R't)'``, of rank one, and ``R = (cofactors - [t] E) / |t|^2``.
+    """
+    C, Y = np.empty((3, 3)), np.empty((3, 3))
+    norm = 0.0
+    for i in range(3):
+        for j in range(3):
+            a, b, c, d = (i + 1) % 3, (i + 2) % 3, (j + 1) % 3, (j + 2) % 3
+            C[i, j] = E[a, c] * E[b, d] - E[a, d] * E[b, c]
+            norm += 0.5 * E[i, j] * E[i, j]
+    best, at = -1.0, 0
+    for j in range(3):
+        length = C[0, j] * C[0, j] + C[1, j] * C[1, j] + C[2, j] * C[2, j]
+        if length > best:
+            best, at = length, j
+    out = np.empty(12)
+    for i in range(3):
+        out[9 + i] = C[i, at] / np.sqrt(best)
+    t0, t1, t2 = out[9], out[10], out[11]
+    root = np.sqrt(norm)
+    for j in range(3):
+        Y[0, j] = C[0, j] / norm - (t1 * E[2, j] - t2 * E[1, j]) / root
+        Y[1, j] = C[1, j] / norm - (t2 * E[0, j] - t0 * E[2, j]) / root
+        Y[2, j] = C[2, j] / norm - (t0 * E[1, j] - t1 * E[0, j]) / root
+    R = as_rotation(Y)[0]
+    for j in range(9):
+        out[j] = R[j // 3, j % 3]
+    return out
 
 
 @compiled
@@ -89,7 +122,7 @@ def _vote(pose, rays, flags):  # type: ignore[no-untyped-def]
     votes = np.zeros(4, dtype=np.int64)
     t = pose[9:]
     for turned in range(2):
-        R = turned_rotation(pose) if turned else pose[:9].copy().reshape(3, 3)
+        R = turned_rotation(pose) if turned else pose[:9].reshape(3, 3)
         for i in range(n):
             if flags[i]:
                 first, second = _depths(R, t, rays[i, 0], rays[i, 1], rays[i, 2], rays[i, 3])
@@ -105,9 +138,12 @@ def _vote(pose, rays, flags):  # type: ignore[no-untyped-def]
         flags[i] = sides[k // 2, i] == side
     best = pose.copy()
     if k >= 2:
-        best[:9] = turned_rotation(pose).reshape(9)
+        R = turned_rotation(pose)
+        for j in range(9):
+            best[j] = R[j // 3, j % 3]
     if side < 0:
-        best[9:] = -t
+        for j in range(3):
+            best[9 + j] = -t[j]
     return best
 
 

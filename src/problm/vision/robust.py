@@ -3,8 +3,9 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
 1. `starts.find` finds a candidate (or the user gives a start).
 2. ``threshold="auto"``: the search uses 0.3 % of the extent of the matches; then the noise is estimated
    (`consensus.noise_scale`), repeatedly, with a short walk downhill between.
-3. `problm.graduated` refines on *all* matches with the smooth truncated loss, its scale being the threshold:
-   two levels after a search, which ends near the minimum; five, as in the paper, from a start of the user's.
+3. The smooth truncated loss, its scale being the threshold, takes the candidate to its minimum. After a search, which
+   ends near it, by a short walk over the matches of the search, at twice the threshold and at the threshold; from a
+   start of the user's, or with ``levels``, by `problm.graduated` on *all* matches: five levels, as in the paper.
 4. The best of the minima around is looked for (`_explore`).
 5. The last solves, on the inliers, have a loss twice as wide. At 2.5 sigma the smooth truncated loss has only 77 % of
    the efficiency of least squares for Gaussian noise; at 5 sigma, with the outliers gone, it loses a hundredth. Noise,
@@ -222,18 +223,21 @@ def fit_robust(
             options["max_time"] = max(search.max_time - (time.perf_counter() - began), 1e-4)
         return refine(model, frame, columns, start, loss, levels, settings.threads, rng, options)
 
-    levels = settings.levels or (2 if initial is None else 5)
     loss = as_loss(settings.loss, cut)
-    result = solve_on([x1, x2], theta, loss, levels, last=False)
-    if settings.threshold is None and initial is not None:
-        # From a start of the user's the noise can only be seen after the solve.
-        cut = estimate_threshold(error_norms(result), cut, model.freedom)
-        loss = as_loss(settings.loss, cut)
-        result = solve_on([x1, x2], result.x, loss, 2, last=False)
+    result: Result | None = None
+    if initial is None and settings.levels is None:
+        theta = pool.walk_to(theta, cut, pool.n, 10)
+    else:
+        result = solve_on([x1, x2], theta, loss, settings.levels or 5, last=False)
+        if settings.threshold is None and initial is not None:
+            # From a start of the user's the noise can only be seen after the solve.
+            cut = estimate_threshold(error_norms(result), cut, model.freedom)
+            loss = as_loss(settings.loss, cut)
+            result = solve_on([x1, x2], result.x, loss, 2, last=False)
+        theta = result.x
     local = frame.transform(x)
-    theta = result.x
-    inliers = _inliers(error_norms(result), theta, local, cut, believe)
     squares = two_view_problem(model, [x1, x2], frame, _SQUARES)
+    inliers = _inliers(residual_norms(squares, theta), theta, local, cut, believe)
     if inliers.sum() > model.dim:
         theta = _explore(pool, theta, cut, believe, rng)
         before = None
@@ -247,6 +251,8 @@ def fit_robust(
             loss = as_loss(settings.loss, 2.0 * cut)
             result = solve_on([x[inliers]], theta, loss, 1)
             theta, before = result.x, inliers
+    if result is None:  # hardly any match agrees: there is nothing to refine on, and the chance will say so
+        result = solve_on([x1, x2], theta, loss, 1)
     errors = residual_norms(squares, result.x)
     inliers = _inliers(errors, result.x, local, cut, believe)
     chance, accepted = _significance(model, frame, result.x, x, inliers, cut, rng)
@@ -294,9 +300,7 @@ def _settle(pool: Pool, theta: Array, coarse: float) -> tuple[Array, float]:
         cut = estimate_threshold(pool.errors(theta), coarse, pool.model.freedom)
         if k and cut > 0.9 * before:
             break
-        points = theta[None].copy()
-        pool.walk(points, 2000, np.array([2.0 * cut, cut]), 5)
-        theta = points[0]
+        theta = pool.walk_to(theta, cut, 2000, 5)
     return theta, cut
 
 

@@ -27,14 +27,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels import address_of, describe
-from ..losses import Loss
+from ..kernels import Kernel, address_of, describe
 from ..options import suggest
 from .consensus import estimate_threshold, inlier_quantile, noise_scale, vote_weights
-from .hypotheses import descend, hypothesize, score
-from .outcome import residual_norms
+from .hypotheses import SOLVER, addresses, descend, hypothesize, score
+from .outcome import norms
 from .relative_pose import choose_pose
-from .two_view import Frame, Model, pose_of, two_view_problem
+from .two_view import Frame, Model, pose_of
 
 Array = NDArray[np.float64]
 
@@ -42,7 +41,6 @@ STARTS = ("minimal", "random")
 _MOST_MATCHES = 20_000  # the search looks at a random subset beyond
 _LOCAL = 600  # of which candidates are walked downhill
 _JUDGES = 2000  # on which they are compared
-_SQUARES = Loss.named("linear")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,16 +101,23 @@ class Pool:
         self.local = frame.transform(self.x)
         self.table = describe([self.x])
         self.fill = address_of(model.fill)
-        self.A1, self.B2 = np.ascontiguousarray(frame.A1), np.ascontiguousarray(frame.B2)
+        self.changes = model.changes(frame)
+        self.calls = addresses(model.encode, model.retract)
 
     def scores(self, pixel: NDArray[np.float32], lo: int, hi: int, threshold: float) -> NDArray[np.float32]:
         out = np.zeros(len(pixel), dtype=np.float32)
-        score(self.model.kind, pixel, self.columns, lo, hi, threshold, out)
+        score(self.frame.maps, pixel, self.columns, lo, hi, threshold, out)
         return out
 
     def walk(self, points: Array, m: int, scales: Array, steps: int) -> Array:
         """Move points downhill on the first m matches, in place; returns their costs at the last scale."""
         return self._walk(points, self.table, min(m, self.n), scales, steps)
+
+    def walk_to(self, theta: Array, cut: float, m: int, steps: int) -> Array:
+        """The point reached from ``theta`` downhill on the first m matches, at twice the threshold and at it."""
+        points = theta[None].copy()
+        self.walk(points, m, np.array([2.0 * cut, cut]), steps)
+        return points[0]
 
     def walk_on(self, theta: Array, x: Array, scale: float, steps: int) -> Array:
         """The point reached from ``theta`` downhill on other matches."""
@@ -123,7 +128,9 @@ class Pool:
     def _walk(self, points: Array, table: NDArray[np.int64], m: int, scales: Array, steps: int) -> Array:
         costs = np.empty(len(points))
         model = self.model
-        descend(model.kind, self.fill, model.components, table, m, self.A1, self.B2, points, scales, steps, costs)
+        descend(
+            self.calls, self.fill, model.dim, model.components, table, m, *self.changes, points, scales, steps, costs
+        )
         return costs
 
     def judge(self, theta: Array, threshold: float) -> tuple[float, float]:
@@ -163,7 +170,12 @@ class Pool:
 
     def errors(self, theta: Array, most: int | None = None) -> Array:
         """(n,) norms of the residuals at a point, of the first ``most`` matches."""
-        return residual_norms(two_view_problem(self.model, [self.x[:most]], self.frame, _SQUARES), theta)
+        n = self.n if most is None else min(most, self.n)
+        return norms(self._kernel.residuals(self.model.encode(theta, *self.changes), self.table, n))
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        return Kernel(self.model.fill, self.model.dim, self.model.components)
 
     @cached_property
     def extent(self) -> float:
@@ -206,7 +218,9 @@ def _round(pool: Pool, size: int, threshold: float, rng: np.random.Generator) ->
     most = size * (10 if model.sample == 5 else 3)
     models, pixel = np.empty((most, 9)), np.empty((most, 9), dtype=np.float32)
     samples = rng.integers(0, pool.n, (size, model.sample))
-    count = hypothesize(model.kind, pool.local, samples, pool.A1, pool.B2, models, pixel)
+    solver = address_of(model.solver, SOLVER)
+    A1, B2 = np.ascontiguousarray(pool.frame.A1), np.ascontiguousarray(pool.frame.B2)
+    count = hypothesize(solver, pool.local, samples, A1, B2, models, pixel)
     chosen = np.arange(count)
     total = np.zeros(count, dtype=np.float32)
     lo = 0

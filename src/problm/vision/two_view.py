@@ -23,7 +23,6 @@ from ..compiled import CompiledProblem
 from ..kernels import Kernel
 from ..losses import Loss
 from ..manifolds import (
-    essential_point,
     fundamental_from_point,
     fundamental_point,
     move_essential,
@@ -31,8 +30,10 @@ from ..manifolds import (
     skew,
     walk_sphere,
 )
-from .relative_pose import decompose_essential
+from .minimal import five_point, four_point, seven_point
+from .relative_pose import pose_of_essential
 from .two_view_kernels import (
+    add_angles,
     encode_angles,
     encode_essential,
     encode_fundamental,
@@ -91,8 +92,8 @@ class Model:
     """What is estimated."""
 
     name: str
-    kind: int
-    """Which branch of the compiled code in `hypotheses` is meant."""
+    solver: Any
+    """Of a minimal sample (`minimal`), compiled."""
     sample: int
     """Matches in a minimal sample."""
     dim: int
@@ -102,7 +103,7 @@ class Model:
     encode: Callable[[Array, Array, Array], Array]
     retract: Callable[[Array, Array], Array]
     point: Callable[[Array], Array]
-    """A matrix in the model's coordinates -> a point of the manifold."""
+    """A matrix in the model's coordinates, essential to rounding if that is what it is -> a point of the manifold."""
     matrix: Callable[[Array], Array]
     """The inverse: a point -> (3, 3)."""
     second: str = "A2"
@@ -115,22 +116,17 @@ class Model:
 
     def encoder(self, frame: Frame) -> Callable[[Array], Array]:
         """``theta -> what the fill reads`` for matches in this frame."""
-        encode, A1, last = (
-            self.encode,
-            np.ascontiguousarray(frame.A1),
-            np.ascontiguousarray(getattr(frame, self.second)),
-        )
+        encode, (A1, last) = self.encode, self.changes(frame)
         return lambda theta: encode(theta, A1, last)
+
+    def changes(self, frame: Frame) -> tuple[Array, Array]:
+        """The two matrices of the frame that the encoder takes."""
+        return np.ascontiguousarray(frame.A1), np.ascontiguousarray(getattr(frame, self.second))
 
 
 def _essential_matrix_of(theta: Array) -> Array:
     E: Array = skew(theta[9:12]) @ theta[:9].reshape(3, 3)
     return E
-
-
-def _point_of_essential(E: Array) -> Array:
-    R, _, t = decompose_essential(E)
-    return essential_point(R, t)
 
 
 def _unit(X: Array) -> Array:
@@ -139,26 +135,26 @@ def _unit(X: Array) -> Array:
 
 
 ESSENTIAL = Model(
-    "essential matrix", 0, 5, 5, sampson_fill, 1, encode_essential, move_essential,
-    _point_of_essential, _essential_matrix_of,
+    "essential matrix", five_point, 5, 5, sampson_fill, 1, encode_essential, move_essential,
+    pose_of_essential, _essential_matrix_of,
 )  # fmt: skip
 FUNDAMENTAL = Model(
-    "fundamental matrix", 1, 7, 7, sampson_fill, 1, encode_fundamental, move_fundamental,
+    "fundamental matrix", seven_point, 7, 7, sampson_fill, 1, encode_fundamental, move_fundamental,
     fundamental_point, fundamental_from_point,
 )  # fmt: skip
 HOMOGRAPHY = Model(
-    "homography", 2, 4, 8, transfer_fill, 4, encode_homography, walk_sphere,
+    "homography", four_point, 4, 8, transfer_fill, 4, encode_homography, walk_sphere,
     _unit, lambda theta: theta.reshape(3, 3), "B2",
 )  # fmt: skip
 HOMOGRAPHY_SAMPSON = Model(
-    "homography", 2, 4, 8, homography_sampson_fill, 2, encode_homography, walk_sphere,
+    "homography", four_point, 4, 8, homography_sampson_fill, 2, encode_homography, walk_sphere,
     _unit, lambda theta: theta.reshape(3, 3), "B2",
 )  # fmt: skip
 
 
 def _angles_of(E: Array) -> Array:
-    R, _, t = decompose_essential(E)
-    return angles_from_pose(R, t)
+    pose = pose_of_essential(E)
+    return angles_from_pose(pose[:9].reshape(3, 3), pose[9:])
 
 
 def angles_from_pose(R: Array, t: Array) -> Array:
@@ -171,7 +167,7 @@ def angles_from_pose(R: Array, t: Array) -> Array:
 
 
 ESSENTIAL_ANGLES = Model(
-    "essential matrix", 0, 5, 5, sampson_fill, 1, encode_angles, np.add,
+    "essential matrix", five_point, 5, 5, sampson_fill, 1, encode_angles, add_angles,
     _angles_of, lambda theta: _essential_matrix_of(pose_from_angles(theta)),
 )  # fmt: skip
 

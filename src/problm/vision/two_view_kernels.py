@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..kernels import BLOCK, fill_function
+from ..kernels import BLOCK, fill_function, lazy_fill_function
 from ..manifolds import compiled, multiply, tangent_basis
 
 
@@ -72,7 +72,7 @@ def sampson_fill(theta, rows, m, program, constants, jacobian, out):  # type: ig
             out[1 + k, i] = first + d5 * G[5, i] + d6 * G[6, i] + d7 * G[7, i] + d8 * G[8, i]
 
 
-@fill_function
+@lazy_fill_function
 def transfer_fill(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
     """Symmetric transfer error of H: (H x1 - x2, H^-1 x2 - x1); rows: x1, y1, x2, y2."""
     half = theta.shape[0] // 2
@@ -102,7 +102,7 @@ def transfer_fill(theta, rows, m, program, constants, jacobian, out):  # type: i
                 out[j0 + dim, i] = (d3 * x + d4 * y + d5 - P[1, i] * dw) * s
 
 
-@fill_function
+@lazy_fill_function
 def homography_sampson_fill(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
     """Sampson error of H (module docstring), two residuals; rows: x1, y1, x2, y2; theta as for `transfer_fill`."""
     h0, h1, h2, h3, h4, h5 = theta[0], theta[1], theta[2], theta[3], theta[4], theta[5]
@@ -158,10 +158,25 @@ def transform_matches(x, A1, A2):  # type: ignore[no-untyped-def]
     return out
 
 
+# Element by element: a slice that is assigned to makes Numba compile, for each of these functions, what it would say
+# if the shapes did not agree, which takes seconds.
+
+
 @compiled
-def fold(A2, X, A1):  # type: ignore[no-untyped-def]
-    """``A2' X A1`` of (3, 3) matrices, as (9,)."""
-    return multiply(A2.T, multiply(X, A1)).reshape(9)
+def put(X, out, at):  # type: ignore[no-untyped-def]
+    """Write a (3, 3) matrix to ``out[at : at + 9]``."""
+    for i in range(3):
+        for j in range(3):
+            out[at + 3 * i + j] = X[i, j]
+
+
+@compiled
+def fold(A2, X, A1, out, at):  # type: ignore[no-untyped-def]
+    """Write ``A2' X A1`` of (3, 3) matrices to ``out[at : at + 9]``."""
+    Y = multiply(X, A1)
+    for i in range(3):
+        for j in range(3):
+            out[at + 3 * i + j] = A2[0, i] * Y[0, j] + A2[1, i] * Y[1, j] + A2[2, i] * Y[2, j]
 
 
 @compiled
@@ -180,15 +195,17 @@ def encode_essential(theta, A1, A2):  # type: ignore[no-untyped-def]
     """``[F, dF]`` (54,) of a point (R, t) of `manifolds.ESSENTIAL`, F = A2' [t] R A1."""
     R, t = theta[:9].reshape(3, 3), theta[9:12]
     out = np.empty(54)
-    out[:9] = fold(A2, cross_product(t, R), A1)
+    fold(A2, cross_product(t, R), A1, out, 0)
     axis = np.zeros(3)
     for k in range(3):
         axis[k] = 1.0
-        out[9 + 9 * k : 18 + 9 * k] = fold(A2, cross_product(t, cross_product(axis, R)), A1)
+        fold(A2, cross_product(t, cross_product(axis, R)), A1, out, 9 + 9 * k)
         axis[k] = 0.0
     B = tangent_basis(t)
     for k in range(2):
-        out[36 + 9 * k : 45 + 9 * k] = fold(A2, cross_product(B[:, k].copy(), R), A1)
+        for i in range(3):
+            axis[i] = B[i, k]
+        fold(A2, cross_product(axis, R), A1, out, 36 + 9 * k)
     return out
 
 
@@ -206,32 +223,43 @@ def pose_from_angles(theta):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def add_angles(theta, delta):  # type: ignore[no-untyped-def]
+    """Angles are a flat space."""
+    out = np.empty(5)
+    for j in range(5):
+        out[j] = theta[j] + delta[j]
+    return out
+
+
+@compiled
 def encode_angles(theta, A1, A2):  # type: ignore[no-untyped-def]
     """``[F, dF]`` (54,) of the paper's five angles (`pose_from_angles`): flat, with singular places."""
     pose = pose_from_angles(theta)
     R, t = pose[:9].reshape(3, 3), pose[9:12]
     out = np.empty(54)
-    out[:9] = fold(A2, cross_product(t, R), A1)
+    fold(A2, cross_product(t, R), A1, out, 0)
     ca, sa, cb, sb = np.cos(theta[0]), np.sin(theta[0]), np.cos(theta[1]), np.sin(theta[1])
     # Each angle turns R about one axis: x, then y as Rx moved it, then z as Rx Ry moved it (their third column).
     axes = np.array([[1.0, 0.0, 0.0], [0.0, ca, sa], [sb, -sa * cb, ca * cb]])
     for k in range(3):
-        out[9 + 9 * k : 18 + 9 * k] = fold(A2, cross_product(t, cross_product(axes[k], R)), A1)
+        fold(A2, cross_product(t, cross_product(axes[k], R)), A1, out, 9 + 9 * k)
     cp, sp, cq, sq = np.cos(theta[3]), np.sin(theta[3]), np.cos(theta[4]), np.sin(theta[4])
-    out[36:45] = fold(A2, cross_product(np.array([cp * cq, cp * sq, -sp]), R), A1)
-    out[45:54] = fold(A2, cross_product(np.array([-sp * sq, sp * cq, 0.0]), R), A1)
+    fold(A2, cross_product(np.array([cp * cq, cp * sq, -sp]), R), A1, out, 36)
+    fold(A2, cross_product(np.array([-sp * sq, sp * cq, 0.0]), R), A1, out, 45)
     return out
 
 
 @compiled
 def encode_fundamental(theta, A1, A2):  # type: ignore[no-untyped-def]
     """``[F, dF]`` (72,) of a point (U, V, M) of `manifolds.FUNDAMENTAL`, F = A2' U_2 M V_2' A1."""
-    U, V = theta[:9].reshape(3, 3), theta[9:18].reshape(3, 3)
+    U, V = theta[:9].reshape(3, 3), np.empty((3, 3))
+    for i in range(3):
+        for j in range(3):
+            V[j, i] = theta[9 + 3 * i + j]  # transposed
     out = np.empty(72)
     B = tangent_basis(theta[18:22])
-    X = np.zeros((3, 3))
     for k in range(8):
-        X[:] = 0.0
+        X = np.zeros((3, 3))
         # The middle factor of F = U X V': the generator of the moved axes beside M, or a tangent of M itself.
         if k == 0 or k >= 5:
             for j in range(4):
@@ -244,7 +272,7 @@ def encode_fundamental(theta, A1, A2):  # type: ignore[no-untyped-def]
             X[0, 2], X[1, 2] = theta[19], theta[21]
         else:
             X[0, 2], X[1, 2] = -theta[18], -theta[20]
-        out[9 * k : 9 * k + 9] = fold(A2, multiply(U, multiply(X, V.T)), A1)
+        fold(A2, multiply(U, multiply(X, V)), A1, out, 9 * k)
     return out
 
 
@@ -256,7 +284,11 @@ def inverse(X):  # type: ignore[no-untyped-def]
         for j in range(3):
             a, b, c, d = (j + 1) % 3, (j + 2) % 3, (i + 1) % 3, (i + 2) % 3
             Y[i, j] = X[a, c] * X[b, d] - X[a, d] * X[b, c]
-    return Y / (X[0, 0] * Y[0, 0] + X[0, 1] * Y[1, 0] + X[0, 2] * Y[2, 0])
+    det = X[0, 0] * Y[0, 0] + X[0, 1] * Y[1, 0] + X[0, 2] * Y[2, 0]
+    for i in range(3):
+        for j in range(3):
+            Y[i, j] /= det
+    return Y
 
 
 @compiled
@@ -267,19 +299,25 @@ def _encode_map(G, dG, A1, B2):  # type: ignore[no-untyped-def]
     out = np.empty(2 * half)
     H = multiply(B2, multiply(G, A1))
     I = inverse(H)  # noqa: E741
-    out[:9], out[half : half + 9] = H.reshape(9), I.reshape(9)
+    put(H, out, 0)
+    put(I, out, half)
     for k in range(d):
         X = multiply(B2, multiply(dG[k].reshape(3, 3), A1))
-        out[9 + 9 * k : 18 + 9 * k] = X.reshape(9)
-        out[half + 9 + 9 * k : half + 18 + 9 * k] = -multiply(I, multiply(X, I)).reshape(9)
+        put(X, out, 9 + 9 * k)
+        Y = multiply(I, multiply(X, I))
+        for j in range(9):
+            out[half + 9 + 9 * k + j] = -Y[j // 3, j % 3]
     return out
 
 
 @compiled
 def encode_homography(theta, A1, B2):  # type: ignore[no-untyped-def]
     """Encoded point (162,) of a unit 9-vector G, H = B2 G A1: 8 tangent parameters on the sphere."""
-    basis = tangent_basis(theta)
-    return _encode_map(theta.reshape(3, 3), basis.T.copy(), A1, B2)
+    basis, rows = tangent_basis(theta), np.empty((8, 9))
+    for k in range(8):
+        for j in range(9):
+            rows[k, j] = basis[j, k]
+    return _encode_map(theta.reshape(3, 3), rows, A1, B2)
 
 
 @compiled
@@ -290,6 +328,6 @@ def encode_rotation(theta, A1, B2):  # type: ignore[no-untyped-def]
     axis = np.zeros(3)
     for k in range(3):
         axis[k] = 1.0
-        dR[k] = cross_product(axis, R).reshape(9)
+        put(cross_product(axis, R), dR[k], 0)
         axis[k] = 0.0
     return _encode_map(R, dR, A1, B2)
