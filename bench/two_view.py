@@ -1,22 +1,25 @@
 """Two-view geometry against PoseLib and OpenCV: refinement, robust pose, and where robust estimation breaks.
 
-    python -m bench.two_view [--data DIR] [--only refine simulated strecha shares time] [--quick] [-o bench/results]
+    python -m bench.two_view [--data DIR] [--only refine simulated strecha shares time] [--share 0.8 0.6 ..]
+                             [--quick] [-o bench/results]
 
 refine
     Essential matrix, squared Sampson errors, starts off by 0.2 rad and 0.3 rad: the whole call, to the certificate,
-    against PoseLib's `refine_relative_pose` (loss TRIVIAL); and the time to 1.01 F*, of the solve alone.
+    against PoseLib's `refine_relative_pose` (loss TRIVIAL); and the time to 1.01 F*, of whole calls too: of ours
+    without the iterations that follow.
 simulated, strecha
     Putative matches to a pose: simulated pairs of 5000 matches with 20 to 80 % inliers and, with ``--data``, the 32
     pairs of ``strecha``, twice in other orders. Peers get their best of several thresholds, and on simulated
     pairs the true one; ours estimates it. AUC of the larger of both angular errors, at 1, 5 and 10 degrees.
 shares
-    Success (both errors below 5 degrees) and time against the share of inliers, down to where it breaks.
+    Success (both errors below 5 degrees), with Wilson's 95 % intervals, and time against the share of inliers, down to
+    where it breaks. PoseLib with the fewest iterations that it may end after, where that is its fastest setting.
 time
     Success against a time limit, at 40, 20 and 13 % inliers.
 
 Everybody on one thread, by CPU time, which other work on the machine disturbs least; methods take turns on the same
-data. Writes two_view.json and two_view.md; parts may be measured one at a time, the rest is kept. About four minutes,
-and as long again for ``shares``.
+data. Writes two_view.json and two_view.md; parts, and shares, may be measured one at a time, the rest is kept. About
+four minutes for refinement and poses, as long for the time limits, a quarter of an hour for the shares.
 """
 
 from __future__ import annotations
@@ -46,9 +49,12 @@ TARGETS = {2_000: 1.5, 20_000: 4.0, 200_000: 6.0}
 """Times faster than PoseLib to the certificate, by number of matches."""
 
 
+RUNS = 40
+"""Pairs by share of inliers, where success is counted."""
+
+
 def cpu(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Result and CPU seconds; the garbage collector waits."""
-    gc.collect()
+    """Result and CPU seconds; the garbage collector waits, and is not called before: it would empty the caches."""
     gc.disable()
     try:
         began = time.process_time()
@@ -169,7 +175,7 @@ def refine(quick: bool) -> dict[str, Any]:
             if installed("poselib"):
                 calls["PoseLib"] = lambda R0=R0, t0=t0, views=views: poselib_refine(views, R0, t0)
             best: dict[str, float] = {}
-            for repeat in range(5 if n < 200_000 else 3):
+            for repeat in range(15 if n < 20_000 else 5):
                 for name, f in list(calls.items())[:: -1 if repeat % 2 else 1]:
                     value, seconds = cpu(f)
                     best[name] = min(best.get(name, np.inf), seconds)
@@ -182,7 +188,7 @@ def refine(quick: bool) -> dict[str, Any]:
                         excess.append(theirs / cost - 1.0)
             for name, seconds in best.items():
                 times[name].append(seconds)
-            times["ours, solve to 1.01 F*"].append(time_to(call, cost))
+            times["ours to 1.01 F*"].append(time_to(call, cost))
             if installed("poselib"):
                 times["PoseLib to 1.01 F*"].append(poselib_time_to(views, R0, t0, cost))
         medians = {name: float(np.median(values)) for name, values in times.items()}
@@ -190,7 +196,7 @@ def refine(quick: bool) -> dict[str, Any]:
         if "PoseLib" in medians:
             row |= {
                 "ratio": medians["PoseLib"] / medians["ours"], "target": target,
-                "ratio to 1.01 F*": medians["PoseLib to 1.01 F*"] / medians["ours, solve to 1.01 F*"],
+                "ratio to 1.01 F*": medians["PoseLib to 1.01 F*"] / medians["ours to 1.01 F*"],
                 "largest relative difference of the cost": float(np.abs(excess).max()),
             }  # fmt: skip
         rows.append(row)
@@ -208,15 +214,16 @@ def poselib_refine(views: Any, R0: Array, t0: Array, iterations: int = 100) -> A
 
 
 def time_to(call: Callable[..., Any], lowest: float) -> float:
-    """CPU seconds of the solve until the cost over all residuals stays within 1 % of the lowest, least of three."""
+    """CPU seconds until the cost over all residuals stays within 1 % of the lowest, least of five: the whole call, what
+    comes before and after the solve included, without the iterations that follow."""
     found = []
-    for _ in range(3):
+    for _ in range(5):
         with cpu_clock():
-            pose = call(keep_path=True, acceptance="holdout")
+            pose, seconds = cpu(lambda: call(keep_path=True, acceptance="holdout"))
         history, problem = pose.result.history, pose.result.problem
         good = [problem.cost(theta) <= 1.01 * lowest for theta in history.path]
         first = len(good) - next((k for k, ok in enumerate(reversed(good)) if not ok), len(good))
-        found.append(history.seconds[min(first, len(good) - 1)])
+        found.append(seconds - pose.result.seconds + history.seconds[min(first, len(good) - 1)])
     return min(found)
 
 
@@ -225,7 +232,7 @@ def poselib_time_to(views: Any, R0: Array, t0: Array, lowest: float) -> float:
     for iterations in range(1, 50):
         (_, info), seconds = cpu(lambda k=iterations: poselib_refine(views, R0, t0, k))
         if 0.5 * info["cost"] * views.K[0, 0] ** 2 <= 1.01 * lowest:
-            return min(seconds, *(cpu(lambda k=iterations: poselib_refine(views, R0, t0, k))[1] for _ in range(2)))
+            return min(seconds, *(cpu(lambda k=iterations: poselib_refine(views, R0, t0, k))[1] for _ in range(4)))
     return float("nan")
 
 
@@ -287,27 +294,40 @@ def strecha(quick: bool, data: str | None) -> dict[str, Any]:
     return {"rows": accuracy(measure(MINE | peers((0.5, 1.0, 2.0)), pairs))}
 
 
-def shares(quick: bool) -> dict[str, Any]:
-    """Success and time against the share of inliers."""
-    methods = MINE | only_default(peers((1.5,)))
-    values = (0.8, 0.6, 0.4, 0.3, 0.2, 0.13, 0.1, 0.07)
-    runs = measure(methods, simulated_pairs(values, 2 if quick else 8, 2000))
-    return {"rows": success_rows(runs)}
+SHARES = (0.8, 0.6, 0.4, 0.3, 0.2, 0.13, 0.1, 0.07)
+
+
+def shares(quick: bool, values: tuple[float, ...], before: list[dict[str, Any]]) -> dict[str, Any]:
+    """Success and time against the share of inliers; shares that are not asked for keep their rows."""
+    few = {name: f for name, f in peers((1.5,)).items() if "OpenCV" in name or "iterations" in name}
+    rows = success_rows(measure(MINE | few, simulated_pairs(values, 2 if quick else RUNS, 2000)))
+    names = [f"{share:.0%}" for share in SHARES]
+    kept = [row for row in before if row["share"] not in {r["share"] for r in rows} and row["share"] in names]
+    return {"rows": sorted(rows + kept, key=lambda row: names.index(row["share"]))}
 
 
 def only_default(found: dict[str, Estimator]) -> dict[str, Estimator]:
     return {name: f for name, f in found.items() if "iterations" not in name}
 
 
+def wilson(successes: int, runs: int) -> tuple[float, float]:
+    """95 % interval of a probability: Wilson's, which also holds where every run succeeded."""
+    z = 1.959964
+    centre, spread = successes + z * z / 2, z * np.sqrt(successes * (1 - successes / runs) + z * z / 4)
+    return float(max(centre - spread, 0.0) / (runs + z * z)), float(min((centre + spread) / (runs + z * z), 1.0))
+
+
 def success_rows(runs: dict[str, dict[str, list[tuple[float, float]]]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "method": name, "share": group, "runs": len(values),
-            "success": float(np.mean([e < 5.0 for e, _ in values])),
-            "median ms": 1e3 * float(np.median([s for _, s in values])),
-        }
-        for name, groups in runs.items() for group, values in groups.items()
-    ]  # fmt: skip
+    rows = []
+    for name, groups in runs.items():
+        for group, values in groups.items():
+            good = sum(e < 5.0 for e, _ in values)
+            low, high = wilson(good, len(values))
+            rows.append({
+                "method": name, "share": group, "runs": len(values), "success": good / len(values),
+                "interval": [low, high], "median ms": 1e3 * float(np.median([s for _, s in values])),
+            })  # fmt: skip
+    return rows
 
 
 def limits(quick: bool) -> dict[str, Any]:
@@ -319,7 +339,7 @@ def limits(quick: bool) -> dict[str, Any]:
             "ours, no RANSAC": ours(starts="random", max_time=budget, max_starts=10**7),
         }
         with cpu_clock():
-            runs = measure(methods, simulated_pairs((0.4, 0.2, 0.13), 2 if quick else 8, 3000))
+            runs = measure(methods, simulated_pairs((0.4, 0.2, 0.13), 2 if quick else RUNS, 3000))
         rows += [{"limit ms": 1e3 * budget, **row} for row in success_rows(runs)]
     return {"rows": rows}
 
@@ -340,9 +360,16 @@ def pivot(rows: list[dict[str, Any]], down: str, across: tuple[str, ...], value:
     """Methods side by side."""
     keys = list(dict.fromkeys(row[down] for row in rows))
     heads = list(dict.fromkeys(tuple(row[a] for a in across) for row in rows))
-    cells = {(row[down], tuple(row[a] for a in across)): row[value] for row in rows}
+    cells = {(row[down], tuple(row[a] for a in across)): _cell(row, value) for row in rows}
     lines = [[str(k), *(cells.get((k, h), "") for h in heads)] for k in keys]
     return markdown_table([down, *(" ".join(str(v) for v in h) for h in heads)], lines)
+
+
+def _cell(row: dict[str, Any], value: str) -> Any:
+    if value != "success" or "interval" not in row:
+        return row[value]
+    low, high = row["interval"]
+    return f"{row[value]:.3g} ({low:.2f} to {high:.2f})"
 
 
 def report(found: dict[str, Any]) -> str:
@@ -360,7 +387,9 @@ def report(found: dict[str, Any]) -> str:
             parts += [f"## Robust pose, {name}", table(found[name]["rows"])]
     if "shares" in found:
         rows = found["shares"]["rows"]
-        parts += ["## Success against the share of inliers", pivot(rows, "share", ("method",), "success")]
+        runs = sorted({row["runs"] for row in rows})
+        parts += [f"## Success against the share of inliers\n\nRuns a share: {', '.join(map(str, runs))}."]
+        parts += [pivot(rows, "share", ("method",), "success")]
         parts += ["Median milliseconds:", pivot(rows, "share", ("method",), "median ms")]
     if "time" in found:
         rows = found["time"]["rows"]
@@ -373,6 +402,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder of the real data sets")
     parser.add_argument("--only", nargs="+", choices=("refine", "simulated", "strecha", "shares", "time"))
+    parser.add_argument("--share", nargs="+", type=float, choices=SHARES, default=SHARES, help="of the part shares")
     parser.add_argument("--quick", action="store_true", help="few runs: a check that it works")
     parser.add_argument("-o", "--output", type=Path, default=Path("bench/results"))
     options = parser.parse_args()
@@ -382,7 +412,7 @@ def main() -> int:
         "refine": lambda: refine(options.quick),
         "simulated": lambda: simulated(options.quick),
         "strecha": lambda: strecha(options.quick, options.data),
-        "shares": lambda: shares(options.quick),
+        "shares": lambda: shares(options.quick, tuple(options.share), found.get("shares", {}).get("rows", [])),
         "time": lambda: limits(options.quick),
     }
     for name in options.only or [name for name in parts if options.data or name != "strecha"]:

@@ -278,5 +278,5 @@ def test_chance_grows_less_likely_with_inliers():
 def test_votes_of_repeated_points():
     x1 = np.array([[0, 0], [1, 0], [2, 0], [3, 0.0]])
     x2 = np.array([[5, 5], [5, 5], [5, 5], [6, 6.0]])
-    assert np.allclose(vote_weights(x1, x2), [1 / 3, 1 / 3, 1 / 3, 1.0])
-    assert np.array_equal(vote_weights(x1, x1 + 1), np.ones(4))
+    assert np.allclose(vote_weights(np.c_[x1, x2]), [1 / 3, 1 / 3, 1 / 3, 1.0])
+    assert np.array_equal(vote_weights(np.c_[x1, x1 + 1]), np.ones(4))

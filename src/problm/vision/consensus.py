@@ -25,6 +25,7 @@ from ..manifolds import compiled
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 _ENOUGH = 1000  # errors that give the noise to 2 %
+_GENERIC = np.array([0.7548776662466927, 0.5698402909980532, 0.8191725133961645, 0.6710436067037893])
 
 
 def noise_scale(errors: Array, window: float, freedom: int) -> float:
@@ -102,21 +103,43 @@ def log_chance(n: float, k: float, p: float, sample: int) -> float:
     return math.log(n - sample) + choose(n, k) + choose(k, sample) + (k - sample) * math.log(max(p, 1e-12))
 
 
-def vote_weights(x1: Array, x2: Array) -> Array:
-    """Weight (n,) of each match: one over how often the more frequent of its two points occurs."""
-    weights = np.ones(len(x1))
-    for x in (x1, x2):
-        # A generic projection has equal values only for equal points; sorting numbers is fast.
-        key = np.ascontiguousarray(x, dtype=np.float64) @ np.array([0.7548776662466927, 0.5698402909980532])
-        ascending = np.sort(key)
-        if not (ascending[1:] == ascending[:-1]).any():
-            continue
-        order = np.argsort(key, kind="stable")
-        new = np.empty(len(key), dtype=bool)
-        new[0] = True
-        np.not_equal(key[order][1:], key[order][:-1], out=new[1:])
-        group = np.cumsum(new) - 1
-        counts = np.empty(len(key))
-        counts[order] = np.bincount(group)[group]
-        weights = np.minimum(weights, 1.0 / counts)
+def vote_weights(x: Array) -> Array:
+    """Weight (n,) of each match (n, 4): one over how often the more frequent of its two points occurs."""
+    weights = np.ones(len(x))
+    for points in (x[:, :2], x[:, 2:]):
+        counts = _frequency(points)
+        if counts is not None:
+            weights = np.minimum(weights, 1.0 / counts)
     return weights
+
+
+def once_each(x: Array, weights: Array, order: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
+    """The order without the second and further ones of equal matches, and the weights of what is left."""
+    key = _keys(x)[order]
+    first = np.sort(np.unique(key, return_index=True)[1])
+    if len(first) < len(order):
+        order = order[first]
+        weights = weights.copy()
+        weights[order] = vote_weights(x[order])
+    return order, weights
+
+
+def _keys(x: Array) -> Array:
+    """A generic projection of points (n, k): equal values only for equal points, and sorting numbers is fast."""
+    return np.ascontiguousarray(x, dtype=np.float64) @ _GENERIC[: x.shape[1]]
+
+
+def _frequency(x: Array) -> Array | None:
+    """How often each of the points (n, k) occurs; None where all differ."""
+    key = _keys(x)
+    ascending = np.sort(key)
+    if not (ascending[1:] == ascending[:-1]).any():
+        return None
+    order = np.argsort(key, kind="stable")
+    new = np.empty(len(key), dtype=bool)
+    new[0] = True
+    np.not_equal(key[order][1:], key[order][:-1], out=new[1:])
+    group = np.cumsum(new) - 1
+    counts = np.empty(len(key))
+    counts[order] = np.bincount(group)[group]
+    return counts

@@ -101,7 +101,7 @@ def rotation_only(
     )
     errors = _errors(TURN, maps, x, result.x)
     flags = np.ones(len(x), dtype=bool) if inliers is None else inliers
-    return _judge(result.x.reshape(3, 3), errors, wide, flags, chance)
+    return _judge(result.x.reshape(3, 3), errors, wide, flags, chance, 2)
 
 
 def plane_only(
@@ -118,7 +118,7 @@ def plane_only(
     problem = two_view_problem(HOMOGRAPHY_SAMPSON, [kept], maps, as_loss("truncated", 2.0 * wide))
     result = solve(problem, found.theta, acceptance="full", max_iter=50)
     errors = _errors(HOMOGRAPHY_SAMPSON, maps, x, result.x)
-    return _judge(result.x.reshape(3, 3), errors, wide, inliers, chance)
+    return _judge(result.x.reshape(3, 3), errors, wide, inliers, chance, 4)
 
 
 def _threshold(cut: float) -> float:
@@ -142,9 +142,12 @@ def _align(rays: Array) -> Array:
     return R
 
 
-def _judge(matrix: Array, errors: Array, wide: float, inliers: Flags, chance: float) -> Simpler | None:
+def _judge(matrix: Array, errors: Array, wide: float, inliers: Flags, chance: float, sample: int) -> Simpler | None:
+    """The simpler model, unless the inliers outside of it are more than chance; ``sample`` matches fit it always."""
     outside = errors > _WIDE * wide
     extra = int((inliers & outside).sum())
     rest = int(outside.sum())
+    if extra and int(inliers.sum()) - extra < 2 * sample:
+        return None  # it holds little more than what always fits
     determined = extra >= max(8.0, _LEAST_SHARE * int(inliers.sum())) and log_chance(rest, extra, chance, 2) < 0.0
     return None if determined else Simpler(matrix, errors, errors < wide)

@@ -28,7 +28,7 @@ from .degenerate import Simpler, rotation_only
 from .matches import check_intrinsics, check_matches, inverse_intrinsics, undistort
 from .outcome import RelativePose
 from .relative_pose import choose_pose, decompose_essential
-from .robust import Fit, Settings, find_start, fit_robust, make_settings, refine, within
+from .robust import Fit, Settings, find_start, fit_robust, make_settings, refine, result_variance, within
 from .two_view import ESSENTIAL, ESSENTIAL_ANGLES, Frame, Model, angles_from_pose, pose_of, two_view_problem
 from .two_view_kernels import cross_product
 
@@ -135,7 +135,8 @@ def _start(initial: Any, model: Model) -> Array:
     if isinstance(initial, RelativePose):
         R, t = initial.R, initial.t
     elif isinstance(initial, tuple | list) and len(initial) == 2:
-        R, t = np.asarray(initial[0], dtype=np.float64), np.asarray(initial[1], dtype=np.float64).ravel()
+        # Copies: compiled code takes arrays that are read-only, or in another order, for another type.
+        R, t = np.array(initial[0], dtype=np.float64, order="C"), np.array(initial[1], dtype=np.float64).ravel()
         if R.shape != (3, 3) or t.shape != (3,):
             raise ValueError(f"initial=(R, t) must have the shapes (3, 3) and (3,), got {R.shape} and {t.shape}")
     else:
@@ -184,7 +185,7 @@ def _refine_all(task: _Task, theta: Array | None) -> RelativePose:
         return _nothing(task, time.perf_counter() - began)
     result = refine(model, frame, [a, b], start, _SQUARES, 1, settings.threads, settings.seed, settings.options)
     errors, inliers = within(result, settings.threshold)
-    variance = 2.0 * result.cost / result.degrees_of_freedom
+    variance = result_variance(result, model)
     voters = task.matches(slice(None, None, max(1, len(a) // _VOTERS)))
     pose, _ = choose_pose(pose_of(model, result.x), frame.transform(voters))
     simpler = None
@@ -219,6 +220,8 @@ def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, varianc
     R, t = pose[:9].reshape(3, 3), pose[9:]
     E, errors, inliers = cross_product(t, R), fit.errors, fit.inliers
     status, message = "ok", "The pose is determined by its inliers."
+    if len(inliers) <= task.model.dim:
+        message = "The pose fits exactly, as others may: there are no more matches than parameters."
     if simpler is not None:
         hessian = np.full((5, 5), np.nan)
         status = "degenerate"

@@ -6,6 +6,7 @@ as `essential`. All points on a plane do not determine F: the status says so (`d
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def fundamental_matrix(
     theta = None if initial is None else start_matrix(initial, frame, FUNDAMENTAL)
     fit, variance = estimate(FUNDAMENTAL, frame, a, b, theta, settings, robust)
     message = ""
-    if fit is not None and fit.result.success and not fit.chance >= 0.0:
+    if fit is not None and fit.result.success and not fit.chance >= 0.0 and math.isfinite(variance):
         some = slice(None, None, 1 if robust else max(1, len(a) // 2000))
         x = np.concatenate([a[some], b[some]], axis=1, dtype=np.float64)
         cut = fit.threshold if robust else 3.0 * max(variance, 1e-300) ** 0.5

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import float64, int64
+from numba import types
 from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import load_arrays
@@ -38,6 +38,8 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
     """
     points = []
     for name, x in (("x1", x1), ("x2", x2)):
+        if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+            raise ValueError(f"{name} holds masked values: remove their rows from x1 and x2")
         array = np.asarray(x)
         if array.dtype.kind not in "fiu":
             raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
@@ -62,7 +64,7 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
         few = array if len(a) <= _CHECK_UP_TO else array[:: len(a) // _LOOK_AT]
         state = _look(few.astype(np.float64, copy=False))
         if state == _NOT_FINITE:
-            bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
+            bad = np.flatnonzero(~(np.abs(array) < _LARGEST).all(axis=1))
             raise ValueError(
                 f"{name} row {bad[0]} is {array[bad[0]].tolist()}: remove matches that are not finite ({len(bad)} rows)"
             )
@@ -79,21 +81,20 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
 
 
 _SPREAD, _NOT_FINITE, _POINT, _LINE = 0, 1, 2, 3
+_LARGEST = 1e70  # coordinates beyond it are as good as infinite: their fourth power is
 
 
-@njit(int64(float64[:, :]), nogil=True, error_model="numpy")
+@njit(types.int64(types.Array(types.float64, 2, "A", readonly=True)), nogil=True, error_model="numpy")
 def _look(x):  # type: ignore[no-untyped-def]
-    """Whether points (n, 2) are spread out, not finite, all in a point, or all on a line."""
+    """Whether points (n, 2), which may be read-only, are spread out, not finite, all in a point, or all on a line."""
     n = x.shape[0]
     mx = my = largest = 0.0
     for i in range(n):
         mx += x[i, 0]
         my += x[i, 1]
         largest = max(largest, max(abs(x[i, 0]), abs(x[i, 1])))
-    if not np.isfinite(mx + my):
-        for i in range(n):
-            if not (np.isfinite(x[i, 0]) and np.isfinite(x[i, 1])):
-                return _NOT_FINITE
+    if not (np.isfinite(mx + my) and largest < _LARGEST):
+        return _NOT_FINITE
     mx, my = mx / n, my / n
     xx = xy = yy = 0.0
     for i in range(n):
@@ -135,6 +136,14 @@ def check_intrinsics(K: ArrayLike | None, name: str) -> Array:
     if not (fx > 0.0 and fy > 0.0):
         raise ValueError(f"{name} is singular or mirrored: focal lengths must be positive, got {fx} and {fy}")
     return array
+
+
+def extent(x: Array) -> float:
+    """Largest range of a coordinate of points or matches (n, k), by its middle nine tenths: a few may be wild."""
+    n = len(x)
+    low, high = n // 20, n - 1 - n // 20
+    inner = np.partition(x, (low, high), axis=0)
+    return float((inner[high] - inner[low]).max()) * n / max(high - low + 1, 1)
 
 
 def inverse_intrinsics(K: Array) -> Array:

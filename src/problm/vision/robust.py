@@ -34,6 +34,7 @@ from ..result import Result
 from ..sampling import as_generator
 from ..solver import solve
 from .consensus import estimate_threshold, log_chance, vote_weights
+from .matches import extent
 from .outcome import error_norms, m_estimator_variance, residual_norms
 from .starts import Pool, SearchOptions, find
 from .two_view import Frame, Model, two_view_problem
@@ -79,6 +80,12 @@ class Fit:
         """Factor that makes a covariance of the inverse of the Gauss-Newton matrix of a robust fit."""
         assert self.errors is not None
         return m_estimator_variance(self.errors[self.inliers], self.loss, model.dim, model.freedom)
+
+
+def result_variance(result: Result, model: Model) -> float:
+    """Variance of a component of the errors, for squared residuals; nan where as many parameters leave none."""
+    rows = result.n * model.freedom - model.dim
+    return 2.0 * result.cost / rows if rows > 0 else math.nan
 
 
 def within(result: Result, threshold: float | None) -> tuple[Array | None, Flags]:
@@ -182,7 +189,7 @@ def find_start(model: Model, frame: Frame, x1: Points, x2: Points, settings: Set
     """A start for squared residuals: the best candidate at the coarse threshold."""
     some = slice(None, None, max(1, len(x1) // 5000))
     x = np.concatenate([x1[some], x2[some]], axis=1, dtype=np.float64)
-    cut = settings.threshold or COARSE * float(np.ptp(x, axis=0).max())
+    cut = settings.threshold or COARSE * extent(x)
     found = find(Pool(model, frame, x, settings.rng), cut, settings.search, settings.rng)
     return None if found is None else found.theta
 
@@ -206,7 +213,7 @@ def fit_robust(
     began = time.perf_counter()
     rng, search = settings.rng, settings.search
     x = np.concatenate([x1, x2], axis=1, dtype=np.float64)
-    coarse = cut = settings.threshold or COARSE * float(np.ptp(x, axis=0).max())
+    coarse = cut = settings.threshold or COARSE * extent(x)
     pool = Pool(model, frame, x, rng)
     theta, starts = initial, 0
     if theta is None:
@@ -308,7 +315,7 @@ def _significance(
     model: Model, frame: Frame, theta: Array, x: Array, inliers: Flags, cut: float, rng: np.random.Generator
 ) -> tuple[float, float]:
     """`log_chance` of the consensus and the share of re-paired matches that the model accepts."""
-    weights = vote_weights(x[:, :2], x[:, 2:])
+    weights = vote_weights(x)
     if len(x) > 20_000:  # more than enough to tell chance from a model
         some = rng.permutation(len(x))[:20_000]
         x, inliers, weights = x[some], inliers[some], weights[some]

@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 
 from ..kernels import Kernel, address_of, describe
 from ..options import suggest
-from .consensus import estimate_threshold, inlier_quantile, noise_scale, vote_weights
+from .consensus import estimate_threshold, inlier_quantile, noise_scale, once_each, vote_weights
 from .hypotheses import SOLVER, addresses, descend, hypothesize, score
+from .matches import extent
 from .outcome import norms
 from .relative_pose import choose_pose
 from .two_view import Frame, Model, pose_of
@@ -87,11 +88,12 @@ class Pool:
 
     def __init__(self, model: Model, frame: Frame, x: Array, rng: np.random.Generator) -> None:
         order = rng.permutation(len(x))
-        weights = vote_weights(x[:, :2], x[:, 2:])
+        weights = vote_weights(x)
         if weights.min() < 1.0:
-            # Of the matches that share a point about one is looked at: an epipole in that point would please
-            # them all.
-            lucky = order[rng.uniform(size=len(x)) < weights[order]]
+            # Of equal matches one is looked at, and about one of those that share a point: an epipole in that point
+            # would please them all.
+            order, weights = once_each(x, weights, order)
+            lucky = order[rng.uniform(size=len(order)) < weights[order]]
             order = lucky if len(lucky) >= 4 * model.sample else order
         order = order[:_MOST_MATCHES]
         self.model, self.frame = model, frame
@@ -180,7 +182,7 @@ class Pool:
     @cached_property
     def extent(self) -> float:
         """Largest range of a coordinate."""
-        return float(np.ptp(self.x, axis=0).max())
+        return extent(self.x)
 
 
 def find(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..losses import Loss
 from .outcome import TwoViewFit
-from .robust import Fit, Settings, find_start, fit_robust, refine, within
+from .robust import Fit, Settings, find_start, fit_robust, refine, result_variance, within
 from .two_view import Frame, Model
 
 Array = NDArray[np.float64]
@@ -67,7 +67,7 @@ def estimate(
     cut = settings.threshold or math.nan
     seconds = time.perf_counter() - began
     fit = Fit(result.x, cut, squares, result, errors, inliers, math.nan, math.nan, 0, seconds)
-    return fit, 2.0 * result.cost / max(model.freedom * len(a) - model.dim, 1)
+    return fit, result_variance(result, model)
 
 
 def outcome(
@@ -99,6 +99,8 @@ def outcome(
             chance=math.inf if fit is None else fit.chance, seconds=0.0 if fit is None else fit.seconds, **common,
         )  # fmt: skip
     status, message = "ok", f"The {model.name} is determined by its inliers."
+    if n * model.freedom <= d:
+        message = f"The {model.name} fits exactly: there are no more matches than parameters, and no errors to see."
     if simpler:
         status, message = "degenerate", simpler
     elif not fit.result.success:
