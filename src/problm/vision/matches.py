@@ -23,7 +23,7 @@ Points = NDArray[Any]
 
 _TEXT_TO_MEMORY = 20  # bytes that a byte of text may take while it is read, as lists of floats
 _LARGEST_CAMERA = 1 << 20  # bytes of a file of camera matrices
-_LOOK_AT = 2_000  # rows that the cheap checks of geometry look at first
+_LOOK_AT = 1_000  # rows that the cheap checks of geometry look at first: those at the start, which are near in memory
 _CHECK_UP_TO = 100_000  # rows up to which every number is checked; beyond, the solver names the first bad row it reads
 
 
@@ -61,7 +61,7 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
     if len(a) < minimum:
         raise ValueError(f"{what}: at least {minimum} matches are needed, got {len(a)}")
     for name, array in (("x1", a), ("x2", b)):
-        few = array if len(a) <= _CHECK_UP_TO else array[:: len(a) // _LOOK_AT]
+        few = array if len(a) <= _CHECK_UP_TO else array[:_LOOK_AT]
         state = _look(few.astype(np.float64, copy=False))
         if state == _NOT_FINITE:
             bad = np.flatnonzero(~(np.abs(array) < _LARGEST).all(axis=1))
