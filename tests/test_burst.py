@@ -8,6 +8,8 @@ import pytest
 import problm
 from problm import burst, solver
 from problm.curves import fit
+from problm.manifolds import ROTATION
+from problm.vision.simulate import two_views
 
 DECAY = problm.formula("a*exp(-b*x) + c")
 PEAKS = problm.formula("a*exp(-0.5*((x-m)/s)**2) + b*exp(-0.5*((x-n)/t)**2) + k*x + c")
@@ -42,6 +44,21 @@ def test_the_same_bits_as_step_by_step(curve, loss, n):
         np.testing.assert_allclose(at_once.history.cost, singly.history.cost, rtol=1e-12)
         rejected = at_once.history.decision.count("reject")
         assert singly.nfev <= at_once.nfev <= singly.nfev + rejected  # a trial that fails is made again by the loop
+
+
+@pytest.mark.parametrize("parameterization", ["manifold", "angles"])
+@pytest.mark.parametrize("n", [30, 2000])
+def test_the_same_bits_on_a_manifold(parameterization, n):
+    for seed in range(5):
+        views = two_views(n, seed=seed)
+        turned = ROTATION.retract(views.R.ravel(), np.array([0.1, -0.1, 0.1])).reshape(3, 3)
+        settings = {"initial": (turned, views.t + 0.15), "robust": False, "parameterization": parameterization}
+        at_once = problm.essential_matrix(views.x1, views.x2, views.K, **settings).result
+        singly = problm.essential_matrix(views.x1, views.x2, views.K, keep_path=True, **settings).result
+        assert at_once.problem.sail is not None
+        assert at_once.status == singly.status
+        assert at_once.history.decision == singly.history.decision
+        np.testing.assert_array_equal(at_once.x, singly.x)
 
 
 def test_most_steps_of_an_easy_fit_are_taken_at_once(monkeypatch):

@@ -17,6 +17,7 @@ import numpy as np
 from numba import types
 
 from .damping import TrustRegion
+from .fills import call_encode, call_move
 from .jit import njit
 from .normal import Normal
 from .passes import linearize_chunk
@@ -40,20 +41,22 @@ gained less than promised."""
 
 @njit(
     _i8(
-        _i8, _i8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8,
+        _i8, _i8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8, _i8, _i8, _f8[:, ::1], _f8[:, ::1],
         _f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[::1], _f8[::1],
     ),
     nogil=True,
     error_model="numpy",
 )  # fmt: skip
 def burst(  # type: ignore[no-untyped-def]
-    fill, columns, n, program, constants, d, p, code, user, scale,
+    fill, columns, n, program, constants, d, p, code, user, scale, encode, move, A1, A2,
     limits, points, gradient, hessian, largest, state,
 ):  # fmt: skip
     """Steps taken, and everything else brought up to date: where the last step led to.
 
+    encode, move, A1, A2 : addresses of how a point is read and moved (`problm.fills`), and what the first one takes; 0
+        in flat space.
     limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, and the most steps to take.
-    points : (2, d) the present point, and the one before the last step.
+    points : (2, q) the present point, and the one before the last step.
     gradient, hessian : (d,), (d, d) sums at the present point.
     largest : (d,) the largest mean diagonal of H so far, of this point too (`problm.damping`).
     state : cost, radius, length of the last step, steps in a row that hardly changed the cost, whether the last step
@@ -63,13 +66,16 @@ def burst(  # type: ignore[no-untyped-def]
     most = int(limits[5])
     triangle = d * (d + 1) // 2
     vectors, matrix, sums = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle)
-    trial, none = np.empty(d), np.empty(0)
+    none, sizes = np.empty(0), np.ones(d)  # rotations and directions have size one
+    flat = points.shape[1] == d
     present = True  # whether the largest diagonal is the present one
     for a in range(d):
         present = present and hessian[a, a] / n >= largest[a]
     steps = 0
     while True:
-        found = reduce(n, gradient, hessian, points[0], none if present else largest, vectors, matrix)
+        found = reduce(
+            n, gradient, hessian, points[0] if flat else sizes, none if present else largest, vectors, matrix
+        )
         decrement, pivot, length, resisted, point, steepest = found[0], found[1], found[2], found[3], found[4], found[6]
         mean = state[0] / n
         if not (pivot >= CLEAR and math.isfinite(decrement)):
@@ -86,10 +92,10 @@ def burst(  # type: ignore[no-untyped-def]
         size = math.sqrt(resisted)
         if steps == most or size > 1.1 * state[1] or not decrement > 0.0:
             return steps
-        for a in range(d):
-            trial[a] = points[0, a] + vectors[4, a]
+        trial = points[0] + vectors[4] if move == 0 else call_move(move, points[0], vectors[4])
+        read = trial if encode == 0 else call_encode(encode, trial, A1, A2)
         sums[:] = 0.0
-        linearize_chunk(fill, trial, columns, 0, n, program, constants, d, p, code, user, scale, 0, none, sums)
+        linearize_chunk(fill, read, columns, 0, n, program, constants, d, p, code, user, scale, 0, none, sums)
         change = (sums[0] - state[0]) / n
         ratio = -change / decrement
         if not (ratio > LEAST_RATIO and math.isfinite(np.sum(sums))):

@@ -9,13 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .burst import sail
+from .fills import ENCODE, MOVE
 from .growth import JUMP
-from .kernels import CHUNK, Kernel, describe, loadable, loadable_type
+from .kernels import CHUNK, Kernel, address_of, describe, loadable, loadable_type
 from .normal import Normal
 from .problem import Theta
 from .sampling import SampledColumns
 
 Array = NDArray[np.float64]
+
+
+_NONE = np.empty((0, 0))
+_FLAT = (0, 0, _NONE, _NONE)
 
 
 def add(theta: Array, delta: Array) -> Array:
@@ -38,6 +43,9 @@ class CompiledProblem:
         ``(theta, delta) -> theta``; flat space if not given.
     encode
         ``theta -> (q,) float64``: what the kernel reads of a point; the point itself if not given.
+    moves
+        For a manifold, the same compiled: functions of the signatures `problm.fills.ENCODE` and ``MOVE``, and the two
+        matrices that the first one takes; many steps are then taken in one call.
     fused
         Whether a trial on all rows linearises at once (`problm.batch`). That pays where derivatives cost little beside
         residuals and most steps are taken, as for curves: an accepted step then takes one pass and not two.
@@ -52,6 +60,7 @@ class CompiledProblem:
         *,
         retract: Callable[[Theta, Array], Theta] = add,
         encode: Callable[[Theta], Array] | None = None,
+        moves: tuple[Any, Any, Array, Array] | None = None,
         fused: bool = False,
         rng: np.random.Generator | int | None = 0,
     ) -> None:
@@ -65,9 +74,10 @@ class CompiledProblem:
         # A row that is drawn and gathered costs some 100 ns, one that a curve's kernel reads in place 4 to 10.
         self.jump = 0.02 if fused else JUMP
         self.retract = retract
-        few = self.n <= CHUNK and fused and encode is None and retract is add
-        self.sail = sail if few else None
+        known = moves is not None or (encode is None and retract is add)
+        self.sail = sail if known and fused and self.n <= CHUNK else None
         """Takes many steps on all rows in one call (`problm.burst`)."""
+        self._moves = moves
         self._encode = encode
         self._whole: tuple[NDArray[np.int64], list[NDArray[Any]]] | None = None
         self._described: dict[tuple[int, int], tuple[tuple[Any, ...], NDArray[np.int64]]] = {}
@@ -102,7 +112,11 @@ class CompiledProblem:
 
     def described(self) -> tuple[Any, ...]:
         """All rows and the kernel, as the compiled passes take them."""
-        return self.kernel.address, self._everything(), self.n, *self.kernel.fixed
+        moves: tuple[Any, ...] = _FLAT
+        if self._moves is not None:
+            encode, move, *matrices = self._moves
+            moves = address_of(encode, ENCODE), address_of(move, MOVE), *matrices
+        return self.kernel.address, self._everything(), self.n, *self.kernel.fixed, *moves
 
     def boundary(self, position: int) -> int:
         return self.data.order.boundary(position)

@@ -74,3 +74,19 @@ def call_fill(typing: Any, at: Any, theta: Any, rows: Any, m: Any, prog: Any, co
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def call_rho(typing: Any, at: Any, z: Any) -> Any:
     return RHO.return_type(_i8, _f8), caller(RHO)
+
+
+ENCODE = _f8[::1](_f8[::1], _f8[:, ::1], _f8[:, ::1])
+"""``(theta, A1, A2) -> point``: what a fill reads of a point of a manifold, with two matrices of the problem's own."""
+MOVE = _f8[::1](_f8[::1], _f8[::1])
+"""``(theta, delta) -> theta``: a retraction."""
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def call_encode(typing: Any, at: Any, theta: Any, A1: Any, A2: Any) -> Any:
+    return ENCODE.return_type(_i8, *ENCODE.args), caller(ENCODE)
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def call_move(typing: Any, at: Any, theta: Any, delta: Any) -> Any:
+    return MOVE.return_type(_i8, *MOVE.args), caller(MOVE)

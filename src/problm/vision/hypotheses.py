@@ -29,7 +29,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ..fills import FASTMATH, address_of, caller
+from ..fills import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, caller
 from ..jit import njit
 from ..manifolds import compiled, multiply
 from ..passes import LINEARIZE, linearize_chunk
@@ -37,26 +37,12 @@ from ..passes import LINEARIZE, linearize_chunk
 _f8, _i8 = types.float64, types.int64
 SOLVER = _i8(_f8[:, ::1], _f8[:, ::1])
 """``(sample (k, 4), out (., 9)) -> solutions``."""
-ENCODE = _f8[::1](_f8[::1], _f8[:, ::1], _f8[:, ::1])
-"""``(theta, A1, what the frame has for image 2) -> point``."""
-MOVE = _f8[::1](_f8[::1], _f8[::1])
-"""``(theta, delta) -> theta``."""
 SMOOTH_TRUNCATED = 8  # its code in the kernels
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def _solve_sample(typing: Any, at: Any, sample: Any, out: Any) -> Any:
     return SOLVER.return_type(_i8, *SOLVER.args), caller(SOLVER)
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _encode(typing: Any, at: Any, theta: Any, A1: Any, A2: Any) -> Any:
-    return ENCODE.return_type(_i8, *ENCODE.args), caller(ENCODE)
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _move(typing: Any, at: Any, theta: Any, delta: Any) -> Any:
-    return MOVE.return_type(_i8, *MOVE.args), caller(MOVE)
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
@@ -212,17 +198,17 @@ def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, step
             scale = scales[level]
             sums = np.zeros(width)
             _linearize(
-                calls[2], fill, _encode(calls[0], theta, A1, A2), columns, 0, m, no_int, no_float, d, components,
+                calls[2], fill, call_encode(calls[0], theta, A1, A2), columns, 0, m, no_int, no_float, d, components,
                 SMOOTH_TRUNCATED, 0, scale, 0, no_float, sums,
             )  # fmt: skip
             for _ in range(steps):
                 if not _damped_step(sums, d, damping, L, step):
                     break
-                moved = _move(calls[1], theta, step)
+                moved = call_move(calls[1], theta, step)
                 trial = np.zeros(width)
                 _linearize(
-                    calls[2], fill, _encode(calls[0], moved, A1, A2), columns, 0, m, no_int, no_float, d, components,
-                    SMOOTH_TRUNCATED, 0, scale, 0, no_float, trial,
+                    calls[2], fill, call_encode(calls[0], moved, A1, A2), columns, 0, m, no_int, no_float, d,
+                    components, SMOOTH_TRUNCATED, 0, scale, 0, no_float, trial,
                 )  # fmt: skip
                 if trial[0] < sums[0]:
                     theta = moved

@@ -189,4 +189,7 @@ def two_view_problem(
 ) -> CompiledProblem:
     """The problem of fitting ``model`` to matches, columns x1 y1 x2 y2 in all."""
     kernel = Kernel(model.fill, model.dim, model.components, loss=loss, threads=threads)
-    return CompiledProblem(kernel, columns, retract=model.retract, encode=model.encoder(frame), fused=True, rng=rng)
+    moves = (model.encode, model.retract, *model.changes(frame))
+    return CompiledProblem(
+        kernel, columns, retract=model.retract, encode=model.encoder(frame), moves=moves, fused=True, rng=rng
+    )
