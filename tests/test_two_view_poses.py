@@ -219,6 +219,14 @@ class TestRobust:
         five = two_views(5, seed=36)
         assert essential_matrix(five.x1, five.x2, five.K).status == "no consensus"  # five matches always fit
 
+    def test_a_start_from_which_no_match_is_within_reach_of_five_levels(self):
+        views = two_views(1000, inliers=0.6, seed=1)
+        start = (rotation_exp(np.array([0.1, 0.0, 0.0])) @ views.R, views.t)
+        pose = essential_matrix(views.x1, views.x2, views.K, initial=start, threshold=1.5)
+        assert pose.status == "ok"
+        assert pose_error(pose, views) < 1.0
+        assert pose.starts == 0
+
 
 class TestStatus:
     @pytest.mark.parametrize(("inliers", "robust"), [(1.0, False), (1.0, True), (0.6, True), (0.3, True)])

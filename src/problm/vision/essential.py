@@ -75,8 +75,8 @@ def essential_matrix(
     distortion : coefficients (k1, k2, p1, p2[, k3..k6]) of the lens, or a pair of them for the two images. Points are
         undistorted first, and errors are pixels of the undistorted images.
     loss : robust loss of the refinement (see `problm.Loss`); its scale is the threshold.
-    levels : levels of graduated non-convexity, each solved on all matches. None: 5 from ``initial``; after a search,
-        which ends near the minimum, a short walk downhill.
+    levels : levels of graduated non-convexity, each solved on all matches. None: 5 from ``initial``, or as
+        many as that takes; after a search, which ends near the minimum, a short walk downhill.
     starts : ``"minimal"`` (five-point samples) or ``"random"`` (no RANSAC: random poses walk downhill).
     max_starts, confidence : when the search ends; see `problm.vision.starts.SearchOptions`.
     parameterization : ``"manifold"``, or ``"angles"`` for the paper's five angles, which have singular places.

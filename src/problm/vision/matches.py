@@ -139,11 +139,11 @@ def check_intrinsics(K: ArrayLike | None, name: str) -> Array:
 
 
 def extent(x: Array) -> float:
-    """Largest range of a coordinate of points or matches (n, k), by its middle nine tenths: a few may be wild."""
+    """Largest range of a coordinate of points or matches (n, k); of most of them, where a few are wild."""
     n = len(x)
-    low, high = n // 20, n - 1 - n // 20
-    inner = np.partition(x, (low, high), axis=0)
-    return float((inner[high] - inner[low]).max()) * n / max(high - low + 1, 1)
+    ordered = np.partition(x, (0, n // 20, n - 1 - n // 20, n - 1), axis=0)
+    whole, most = ordered[-1] - ordered[0], ordered[n - 1 - n // 20] - ordered[n // 20]
+    return float(np.where((whole < 3.0 * most) | (most == 0.0), whole, most).max())
 
 
 def inverse_intrinsics(K: Array) -> Array:

@@ -5,7 +5,8 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    (`consensus.noise_scale`), repeatedly, with a short walk downhill between.
 3. The smooth truncated loss, its scale being the threshold, takes the candidate to its minimum. After a search, which
    ends near it, by a short walk over the matches of the search, at twice the threshold and at the threshold; from a
-   start of the user's, or with ``levels``, by `problm.graduated` on *all* matches: five levels, as in the paper.
+   start of the user's, or with ``levels``, by `problm.graduated` on *all* matches: five levels, as in the paper, or as
+   many as it takes for the widest loss to see a tenth of the matches from there.
 4. The best of the minima around is looked for (`_explore`).
 5. The last solves, on the inliers, have a loss twice as wide. At 2.5 sigma the smooth truncated loss has only 77 % of
    the efficiency of least squares for Gaussian noise; at 5 sigma, with the outliers gone, it loses a hundredth. Noise,
@@ -235,7 +236,8 @@ def fit_robust(
     if initial is None and settings.levels is None:
         theta = pool.walk_to(theta, cut, pool.n, 10)
     else:
-        result = solve_on([x1, x2], theta, loss, settings.levels or 5, last=False)
+        levels = settings.levels or _levels(pool.errors(theta), cut)
+        result = solve_on([x1, x2], theta, loss, levels, last=False)
         if settings.threshold is None and initial is not None:
             # From a start of the user's the noise can only be seen after the solve.
             cut = estimate_threshold(error_norms(result), cut, model.freedom)
@@ -269,6 +271,13 @@ def fit_robust(
 def _inliers(errors: Array, theta: Array, local: Array, cut: float, believe: Believe | None) -> Flags:
     inliers = errors < cut
     return inliers if believe is None else believe(theta, local, inliers)
+
+
+def _levels(errors: Array, cut: float) -> int:
+    """Levels from a start: five, or more where even a tenth of the matches lie beyond half of the widest loss."""
+    tenth = len(errors) // 10
+    near = float(np.partition(errors, tenth)[tenth])
+    return max(5, 1 + math.ceil(math.log2(max(2.0 * near / cut, 1.0))))
 
 
 def _explore(pool: Pool, theta: Array, cut: float, believe: Believe | None, rng: np.random.Generator) -> Array:
