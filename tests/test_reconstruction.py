@@ -289,6 +289,7 @@ def test_bal_round_trip(tmp_path):
         ("1.5 1 1 0 0 0 0", "must begin with"),
         ("-1 1 1", "must begin with"),
         ("1000000000000 1000000000000 1000000000000 1 2 3", "cut short"),
+        ("1e308 1e308 1 1 2 3", "1e\\+308 cameras.* make inf numbers"),
         ("1 1 1 0 0 1 1  0 0 0 0 0 0 1 0 0  0 0", "cut short"),
         ("1 1 1 0 0 1 1  0 0 0 0 0 0 1 0 0  0 0 1 5", "cut short"),
         ("1 1 1 0 0 1 1  0 0 0 0 0 0 1 0 0  0 0 nan", "finite"),

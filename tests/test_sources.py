@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -264,6 +265,34 @@ class TestErrors:
         np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
         with pytest.raises(ValueError, match="must hold numbers"):
             open_source(tmp_path / "a.npy")
+
+    def test_damaged_row_groups(self, tmp_path, table):
+        path = parquet(tmp_path, table)
+        content = bytearray(Path(path).read_bytes())
+        content[20:200] = b"\xff" * 180
+        for damaged in (content, content[:-50], b"", b"PAR1"):
+            Path(path).write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"\.parquet cannot be read as Parquet"):
+                open_source(path).read(0, 10)
+
+    def test_damaged_zarr(self, tmp_path, table):
+        path = Path(zarr_group(tmp_path, table))
+        first = next(p for p in sorted(path.rglob("*")) if p.is_file() and p.suffix != ".json")
+        first.write_bytes(b"no chunk")
+        with pytest.raises(ValueError, match=r"t\.zarr cannot be read as Zarr"):
+            open_source(path).read(0, 1000)
+        described = sorted(path.rglob("zarr.json"))[-1]
+        content = described.read_text()
+        for damaged in ("[1, 2]", "{}", content[:200], content.replace('"float64"', '"pickle"')):
+            described.write_text(damaged)
+            with pytest.raises(ValueError, match=r"t\.zarr"):
+                open_source(path)
+
+    def test_a_zarr_chunk_that_unpacks_to_too_much(self, tmp_path):
+        zarr = pytest.importorskip("zarr")
+        zarr.create_array(str(tmp_path / "t.zarr"), shape=(10**13,), chunks=(10**13,), dtype="f8")
+        with pytest.raises(ValueError, match=r"t\.zarr takes 8e\+04 GB unpacked, and at most"):
+            open_source(tmp_path / "t.zarr")
 
     def test_integers_with_nulls(self, tmp_path):
         pa = pytest.importorskip("pyarrow")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from problm import tables
+from problm.sources import open_source
 from problm.tables import column_names, read_columns
 
 
@@ -114,6 +115,16 @@ def test_bad_text(tmp_path, reader, text, says):
         read_columns(write(tmp_path, text))
 
 
+def test_fields_of_any_length(tmp_path, reader):
+    """The csv module refuses fields of more than 131,072 characters with an exception of its own."""
+    path = tmp_path / "data.csv"
+    path.write_text(f"x,y\n{'9' * 200_000},2\n")
+    assert read_columns(path)["x"].tolist() == [np.inf]
+    path.write_text(f'x,"y{"y" * 200_000}"\n1,2\n')
+    with pytest.raises(ValueError, match=r"data\.csv.*(field larger|first line is longer)"):
+        read_columns(path)
+
+
 def test_bad_paths(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_columns(tmp_path / "absent.csv")
@@ -202,6 +213,17 @@ def test_parquet(tmp_path):
     pq.write_table(pa.table({"x": pa.array([], pa.float64())}), path)
     with pytest.raises(ValueError, match="no rows"):
         read_columns(path)
+
+
+def test_parquet_with_a_name_that_is_no_text(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"weight": [1.0, 2.0]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"weight", b"\x80eight"))
+    for read in (column_names, read_columns, lambda p: open_source(p).read(0, 2)):
+        with pytest.raises(ValueError, match=r"data\.parquet cannot be read as Parquet"):
+            read(path)
 
 
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):

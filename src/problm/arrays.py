@@ -36,6 +36,17 @@ def unharmed(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"{os.fspath(path)} cannot be read as an archive: {told}") from None
 
 
+@contextmanager
+def sound_parquet(name: str | os.PathLike[str]) -> Iterator[None]:
+    """What PyArrow says about a damaged file becomes a ValueError that names it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{os.fspath(name)} cannot be read as Parquet: {error}") from None
+
+
 def read_header(path: str | os.PathLike[str], file: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether stored column by column, and type of the array that begins here."""
     try:

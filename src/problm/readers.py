@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import sound_parquet
+from .memory import as_bytes
 from .sources import Column, Columns, Sliced, Source, choose
 
 _LEAST_BYTES = 1 << 18
@@ -36,7 +40,13 @@ def parquet_dataset(data: Any) -> Any:
                 raise FileNotFoundError(f"no file matches {data!r}")
         elif not os.path.exists(data):
             raise FileNotFoundError(f"no such file or folder: {data!r}")
-    return ds.dataset(found, format="parquet")
+    with sound_parquet(data):
+        return ds.dataset(found, format="parquet")
+
+
+def told(data: Any) -> str:
+    """What messages call it."""
+    return data if isinstance(data, str) else "data"
 
 
 class ParquetRows:
@@ -48,8 +58,9 @@ class ParquetRows:
     fine = False
 
     def __init__(self, data: Any, columns: Sequence[str] | None = None) -> None:
-        data = parquet_dataset(data)
-        named = {field.name: field for field in data.schema if _is_numeric(field.type)}
+        self._told, data = told(data), parquet_dataset(data)
+        with sound_parquet(self._told):
+            named = {field.name: field for field in data.schema if _is_numeric(field.type)}
         names = choose("columns", columns, named)
         if not names:
             raise ValueError(f"data: the table has no numeric column among {', '.join(data.schema.names)}")
@@ -58,13 +69,14 @@ class ParquetRows:
         # (fragment, row group) of each group, and where it ends.
         self._groups: list[tuple[Any, int]] = []
         rows: list[int] = []
-        for fragment in data.get_fragments():
-            metadata = fragment.metadata
-            for info in fragment.row_groups:
-                count = metadata.row_group(info.id).num_rows
-                if count:
-                    self._groups.append((fragment, info.id))
-                    rows.append(count)
+        with sound_parquet(self._told):
+            for fragment in data.get_fragments():
+                metadata = fragment.metadata
+                for info in fragment.row_groups:
+                    count = metadata.row_group(info.id).num_rows
+                    if count:
+                        self._groups.append((fragment, info.id))
+                        rows.append(count)
         if not rows:
             raise ValueError("data has no rows: there is nothing to fit")
         self._group_ends = np.cumsum(np.array(rows, dtype=np.int64))
@@ -87,7 +99,12 @@ class ParquetRows:
 
     def _table(self, group: int) -> Any:
         fragment, index = self._groups[group]
-        return fragment.subset(row_group_ids=[index]).to_table(columns=self._names, use_threads=False)
+        with sound_parquet(self._told):
+            table = fragment.subset(row_group_ids=[index]).to_table(columns=self._names, use_threads=False)
+        announced = int(self._group_ends[group]) - (int(self._group_ends[group - 1]) if group else 0)
+        if table.num_rows != announced:
+            raise ValueError(f"{self._told}: {announced} rows of a row group were announced and {table.num_rows} found")
+        return table
 
 
 def _merged(ends: NDArray[np.int64], least: int) -> NDArray[np.int64]:
@@ -184,10 +201,48 @@ def open_zarr(path: str, columns: Sequence[str] | None) -> Source:
         import zarr
     except ImportError as error:
         raise _missing("Zarr") from error
-    opened = zarr.open(path, mode="r")
-    if hasattr(opened, "shape"):
-        return Sliced([opened], [os.path.basename(path.rstrip("/"))])
-    names = choose("columns", columns, sorted(opened.array_keys()))
+    with _sound_zarr(path):
+        opened = zarr.open(path, mode="r")
+        known = None if hasattr(opened, "shape") else sorted(opened.array_keys())
+    if known is None:
+        name = os.path.basename(path.rstrip("/"))
+        return Sliced([_ZarrColumn(path, name, opened)], [name])
+    names = choose("columns", columns, known)
     if not names:
         raise ValueError(f"{path} is a Zarr group without arrays")
-    return Sliced([opened[name] for name in names], names)
+    with _sound_zarr(path):
+        return Sliced([_ZarrColumn(path, name, opened[name]) for name in names], names)
+
+
+@contextmanager
+def _sound_zarr(path: str) -> Iterator[None]:
+    """Damaged metadata makes Zarr raise almost anything: a ValueError that names the file."""
+    try:
+        yield
+    except (MemoryError, FileNotFoundError):
+        raise
+    except Exception as error:
+        if path in str(error):
+            raise
+        raise ValueError(f"{path} cannot be read as Zarr: {type(error).__name__}: {error}") from None
+
+
+class _ZarrColumn:
+    """A Zarr array whose chunks fit into memory, and whose errors name it."""
+
+    def __init__(self, path: str, name: str, array: Any) -> None:
+        self.path, self.array = path, array
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.chunks: tuple[int, ...] = tuple(array.chunks)
+        if not self.shape:
+            raise ValueError(f"{path}: {name} is a single number, not one for each row")
+        size, room = math.prod(self.chunks) * array.dtype.itemsize, as_bytes(None)
+        if size > room:
+            raise ValueError(
+                f"{path}: a chunk of {name} takes {size / 1e9:.3g} GB unpacked, and at most {room / 1e9:.3g} GB are "
+                "read into memory (half of what is free)"
+            )
+
+    def __getitem__(self, rows: slice) -> Any:
+        with _sound_zarr(self.path):
+            return self.array[rows]

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import sound_parquet
 from .memory import as_bytes
 from .sampling import as_generator
 from .sources import Source, choose, even_ends, open_source, row_bytes
@@ -226,17 +227,20 @@ class ParquetTables:
     """Parquet in, Parquet out, with Arrow streams for buckets."""
 
     def __init__(self, data: Any, columns: Sequence[str] | None) -> None:
-        from .readers import parquet_dataset
+        from .readers import parquet_dataset, told
 
-        self.dataset = parquet_dataset(data)
-        self.names = choose("columns", columns, self.dataset.schema.names)
+        self.told, self.dataset = told(data), parquet_dataset(data)
+        with sound_parquet(self.told):
+            known = self.dataset.schema.names
+        self.names = choose("columns", columns, known)
         self.rows = 0
         self.size = 0
-        for fragment in self.dataset.get_fragments():
-            for info in fragment.row_groups:
-                group = fragment.metadata.row_group(info.id)
-                self.rows += group.num_rows
-                self.size += group.total_byte_size
+        with sound_parquet(self.told):
+            for fragment in self.dataset.get_fragments():
+                for info in fragment.row_groups:
+                    group = fragment.metadata.row_group(info.id)
+                    self.rows += group.num_rows
+                    self.size += group.total_byte_size
         if self.rows == 0:
             raise ValueError("data has no rows: there is nothing to shuffle")
 
@@ -247,9 +251,10 @@ class ParquetTables:
     def pieces(self) -> Iterator[tuple[Any, int]]:
         import pyarrow as pa
 
-        for batch in self.dataset.to_batches(columns=self.names, batch_size=1 << 17, use_threads=False):
-            if batch.num_rows:
-                yield pa.Table.from_batches([batch]), batch.num_rows
+        with sound_parquet(self.told):
+            for batch in self.dataset.to_batches(columns=self.names, batch_size=1 << 17, use_threads=False):
+                if batch.num_rows:
+                    yield pa.Table.from_batches([batch]), batch.num_rows
 
     def take(self, piece: Any, index: Index) -> Any:
         return piece.take(index)

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import sound_parquet
+
 Array = NDArray[Any]
 
 MAX_BYTES = 8 << 30
@@ -44,7 +46,9 @@ def column_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
         return _layout(path).names
     if kind == "npy":
         return tuple(_npy_columns(path))
-    return tuple(_parquet(path).schema_arrow.names)
+    file = _parquet(path)
+    with sound_parquet(path):
+        return tuple(file.schema_arrow.names)
 
 
 def read_columns(
@@ -152,7 +156,7 @@ def _layout(path: Path) -> _Layout:
             comment = text.lstrip("# \t")
             continue
         delimiter = next((d for d in (",", ";", "\t") if d in text), None)
-        fields = _split(text, delimiter)
+        fields = _split(path, text, delimiter)
         if len(fields) > MAX_COLUMNS:
             raise ValueError(f"{path} has {len(fields):,} columns; at most {MAX_COLUMNS:,} are read")
         if header is None and not all(_is_number(f) for f in fields):
@@ -164,9 +168,9 @@ def _layout(path: Path) -> _Layout:
                     f"{path}: line {header_at + 1} names {len(header)} columns and line {at + 1} has {len(fields)}"
                 )
             return _Layout(tuple(header), delimiter, at)
-        named = _split(comment, delimiter)
+        named = _split(path, comment, delimiter)
         if len(named) != len(fields):
-            named = _split(comment, None)
+            named = _split(path, comment, None)
         sound = len(named) == len(fields) and not any(_is_number(n) for n in named)
         return _Layout(tuple(named) if sound else _default_names(len(fields)), delimiter, at)
     if header is not None:
@@ -174,10 +178,15 @@ def _layout(path: Path) -> _Layout:
     raise ValueError(f"{path} holds no rows")
 
 
-def _split(line: str, delimiter: str | None) -> list[str]:
+def _split(path: Path, line: str, delimiter: str | None) -> list[str]:
     if delimiter is None:
         return line.split()
-    return [f.strip() for f in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))]
+    if '"' not in line:
+        return [f.strip() for f in line.split(delimiter)]
+    try:
+        return [f.strip() for f in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))]
+    except csv.Error as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _number(text: str) -> float:
@@ -275,7 +284,7 @@ def _lines(path: Path, layout: _Layout) -> Iterator[tuple[int, list[str]]]:
         for number, line in enumerate(file, 1):
             text = line.strip()
             if number > layout.skip and text and not text.startswith("#"):
-                yield number, _split(text, layout.delimiter)
+                yield number, _split(path, text, layout.delimiter)
 
 
 # --- NPY and Parquet -------------------------------------------------------------------------------------------
@@ -314,18 +323,15 @@ def _numeric(path: Path, name: str, column: Array) -> Array:
 
 def _parquet(path: Path) -> Any:
     try:
-        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise ImportError("Parquet files need PyArrow: pip install 'problm[big]'") from error
-    try:
+    with sound_parquet(path):
         return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
 
 
 def _read_parquet(path: Path, wanted: list[str], max_bytes: int) -> dict[str, Array]:
-    import pyarrow as pa
+    import pyarrow.types as t
 
     file = _parquet(path)
     rows = file.metadata.num_rows
@@ -339,15 +345,13 @@ def _read_parquet(path: Path, wanted: list[str], max_bytes: int) -> dict[str, Ar
         )
     for name in wanted:
         kind = file.schema_arrow.field(name).type
-        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        if not (t.is_floating(kind) or t.is_integer(kind) or t.is_boolean(kind)):
             raise ValueError(f"{path}: column {name!r} holds {kind}, not numbers")
-    try:
+    with sound_parquet(path):
         table = file.read(columns=wanted)
         if table.num_rows != rows:
             raise ValueError(f"{path}: {rows} rows were announced and {table.num_rows} found")
         return {name: _from_arrow(table[name]) for name in wanted}
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
 
 
 def _from_arrow(column: Any) -> Array:

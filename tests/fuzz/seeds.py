@@ -114,6 +114,19 @@ def colmap() -> dict[str, bytes]:
 
 
 @functools.cache
+def zarr() -> dict[str, bytes]:
+    """Paths below a folder: a group of two arrays, in both versions of the format."""
+    import zarr
+
+    with tempfile.TemporaryDirectory() as folder:
+        for version in (2, 3):
+            group = zarr.open_group(f"{folder}/v{version}.zarr", mode="w", zarr_format=version)
+            for name, values in (("x", _X), ("y", _Y)):
+                group.create_array(name, shape=values.shape, dtype="f8", chunks=(10,))[:] = values
+        return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()}
+
+
+@functools.cache
 def result() -> bytes:
     import problm
 

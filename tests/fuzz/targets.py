@@ -158,6 +158,21 @@ def source(case: tuple[str, bytes], folder: Path) -> None:
         _refused(lambda: found.read(0, found.n), path)
 
 
+def stored(case: tuple[str, bytes], folder: Path) -> None:
+    """A Zarr group with one damaged file."""
+    from problm.sources import open_source
+
+    root = folder / case[0].partition("/")[0]
+    for name, content in seeds.zarr().items():
+        if name.startswith(root.name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+    (folder / case[0]).write_bytes(case[1])
+    found = _refused(lambda: open_source(root), root)
+    if found is not None and found.n * sum(c.row_bytes for c in found.columns) < 1 << 20:
+        _refused(lambda: found.read(0, found.n), root)
+
+
 # --- cameras and matches -------------------------------------------------------------------------------------
 
 
@@ -339,6 +354,8 @@ TARGETS = {
     "npy": Target(_as(".npy", seeds.npy), table),
     "parquet": Target(_as(".parquet", seeds.parquet), table, "pyarrow"),
     "source": Target(lambda: named([*((".npy", b) for b in seeds.npy()), *((".npz", b) for b in seeds.npz())]), source),
+    "row groups": Target(_as(".parquet", seeds.parquet), source, "pyarrow"),
+    "zarr": Target(lambda: named(list(seeds.zarr().items())), stored, "zarr"),
     "bal": Target(lambda: named(seeds.bal()), bal),
     "colmap": Target(lambda: named(list(seeds.colmap().items())), colmap),
     "matches": Target(_either(seeds.MATCHES), matches),

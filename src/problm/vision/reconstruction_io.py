@@ -69,13 +69,14 @@ def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
     counts = values[:3]
     if len(values) < 3 or (counts != np.floor(counts)).any() or (counts < 0).any():
         raise ValueError(f"{name}: the file must begin with the numbers of cameras, points and observations")
-    expected = 3 + 4 * counts[2] + 9 * counts[0] + 3 * counts[1]
+    told = counts.tolist()
+    expected = 3 + 4 * told[2] + 9 * told[0] + 3 * told[1]
     if len(values) != expected:
         raise ValueError(
-            f"{name}: {counts[0]:.0f} cameras, {counts[1]:.0f} points and {counts[2]:.0f} observations make "
-            f"{expected:.0f} numbers, but the file holds {len(values)}: it is cut short or not a BAL file"
+            f"{name}: {told[0]:.15g} cameras, {told[1]:.15g} points and {told[2]:.15g} observations make "
+            f"{expected:.15g} numbers, but the file holds {len(values)}: it is cut short or not a BAL file"
         )
-    C, P, M = (int(c) for c in counts)
+    C, P, M = (int(c) for c in told)
     if not np.isfinite(values).all():
         raise ValueError(f"{name}: all numbers must be finite")
     seen = values[3 : 3 + 4 * M].reshape(M, 4)
