@@ -27,7 +27,7 @@ pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 fuzz: $(VENV)/.dev  ## signals at random moments, hostile input for every parser (SECONDS_EACH=600); for the night
-	PROBLM_NIGHTLY=1 $(BIN)/python -m pytest -q tests/test_faults.py
+	PROBLM_NIGHTLY=1 $(BIN)/python -m pytest -q tests/test_signals.py
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH)
 
 docs: $(VENV)/.dev  ## HTML pages in docs/_build/html; warnings and dead internal links are errors

@@ -1,17 +1,13 @@
-"""Signals, kills, full disks and damaged files: nothing half-written under a final name, nothing lost, no traceback."""
+"""Full disks, damaged files and errors of the user's: nothing half-written, nothing lost, no traceback."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
-import time
 import traceback
 import warnings
 from pathlib import Path
@@ -21,281 +17,17 @@ import pytest
 
 import problm
 from problm.files import write_atomically
+from program import MODEL, PROGRAM, call, check_outputs, commands, polite, unwatched, write_inputs
 
 pytest.importorskip("typer")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits are POSIX")
 
-PROGRAM = [sys.executable, "-m", "problm"]
-MODEL = ("--model", "y ~ a*exp(-b*x) + c")
-ENDED = {signal.SIGINT: (130, -signal.SIGINT), signal.SIGTERM: (143, -signal.SIGTERM), signal.SIGKILL: (-9,)}
-"""Exit codes; the negative ones are of processes that a signal reached while Python itself was starting."""
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """decay.npy (200,000 rows), decay.csv, a.png, b.png, a.jpg, matches.npz, a COLMAP model and a BAL file."""
-    from problm.vision.simulate import two_views
-
     path = tmp_path_factory.mktemp("data")
-    rng = np.random.default_rng(0)
-    x = rng.uniform(0, 4, 200_000)
-    y = 2.5 * np.exp(-1.3 * x) + 0.5 + 0.1 * rng.standard_normal(x.size)
-    np.save(path / "decay.npy", np.c_[x, y])
-    np.savetxt(path / "decay.csv", np.c_[x, y][:500], delimiter=",", header="x,y", comments="")
-    views = two_views(300, inliers=0.8, seed=1)
-    np.savez(path / "matches.npz", x1=views.x1, x2=views.x2)
-    np.save(path / "matches.npy", np.c_[views.x1, views.x2])
-    _pictures(path)
-    _scene(path)
-    with contextlib.suppress(ImportError):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table({"x": x[:5000], "y": y[:5000]}), path / "decay.parquet", row_group_size=1000)
+    write_inputs(path)
     return path
-
-
-def _pictures(path):
-    from PIL import Image
-
-    y, x = np.mgrid[:120, :160]
-    for name, dx, dy in (("a.png", 0, 0), ("b.png", 2, -1), ("a.jpg", 0, 0)):
-        shade = 128 + 50 * np.sin((x - dx) / 6) + 40 * np.cos((y - dy) / 8 + (x - dx) / 25)
-        Image.fromarray(np.rint(shade).astype(np.uint8)).save(path / name)
-
-
-def _scene(path):
-    from problm.vision.camera_models import Intrinsics
-    from problm.vision.reconstruction import Reconstruction
-    from problm.vision.reconstruction_io import write_colmap
-
-    rng = np.random.default_rng(0)
-    points = rng.uniform(-1, 1, (12, 3))
-    camera = Intrinsics("SIMPLE_RADIAL", (800.0, 0.0, 0.0, -0.05))
-    turns, shifts = np.tile(np.eye(3), (3, 1, 1)), np.c_[np.linspace(-1, 1, 3), np.zeros(3), np.full(3, 6.0)]
-    seen = np.stack([camera.project(points + s) for s in shifts])
-    start = Reconstruction.from_arrays(turns, shifts, camera, points + rng.normal(0, 0.02, points.shape), seen)
-    write_colmap(start, path / "model")
-    cameras = "".join(f"0 0 0 {x} {y} {z} 800 -0.05 0\n" for x, y, z in shifts * [1, -1, -1])
-    lines = [f"{i} {j} {seen[i, j, 0]} {-seen[i, j, 1]}" for i in range(3) for j in range(12)]
-    tail = "".join(f"{x} {-y} {-z}\n" for x, y, z in points)
-    (path / "bal.txt").write_text(f"3 12 36\n{chr(10).join(lines)}\n{cameras}{tail}")
-
-
-def whole(path):
-    """Whether a file that the program writes is complete."""
-    content = path.read_bytes()
-    if path.suffix == ".json":
-        json.loads(content)
-    elif path.suffix == ".png":
-        assert content.startswith(b"\x89PNG")
-        assert content.endswith(b"IEND\xaeB`\x82"), path
-    elif path.suffix == ".html":
-        assert content.rstrip().endswith(b"</html>"), path
-    else:
-        assert content.endswith(b"\n"), path
-
-
-def check_outputs(out, parts=False):
-    """Every file under a final name is complete; temporary ones are left by kill -9 only."""
-    found = [p for p in out.rglob("*") if p.is_file()] if out.exists() else []
-    for path in found:
-        if path.suffix != ".part":
-            whole(path)
-        else:
-            assert parts, path
-    return sorted(p.name for p in found if p.suffix != ".part")
-
-
-def unwatched(**more):
-    """The environment, without what makes processes measure their coverage: that writes files too."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("COV")} | more
-
-
-def call(*args, **options):
-    return subprocess.run([*PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=240, **options)
-
-
-def polite(text):
-    assert "Traceback" not in text, text
-    assert "Exception ignored" not in text, text
-
-
-# --- signals -------------------------------------------------------------------------------------------------
-
-
-def _commands(folder):
-    # Tolerances of nothing keep the fit going for a while, whatever the machine.
-    fit = ["fit", folder / "decay.npy", *MODEL, "--start", "a=1,b=.2,c=0", "--method", "lm", "--max-iter", "40"]
-    return {"fit": fit, "align": ["align", folder / "a.png", folder / "b.png"]}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("PROBLM_NIGHTLY" not in os.environ, reason="random moments: make fuzz runs it")
-@pytest.mark.parametrize(("command", "times"), [("fit", 2), ("align", 1)])
-def test_signals_at_random_moments(folder, tmp_path, command, times):
-    args, out, rng = _commands(folder)[command], tmp_path / "out", random.Random(command)
-    began = time.monotonic()
-    done = call(*args, "-o", tmp_path / "undisturbed")
-    took = time.monotonic() - began
-    assert done.returncode == 0, done.stderr
-    for number in list(ENDED) * times:
-        process = subprocess.Popen(
-            [*PROGRAM, *map(str, args), "-o", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        time.sleep(rng.uniform(0.1, took))
-        process.send_signal(number)
-        _, err = process.communicate(timeout=120)
-        assert process.returncode in (0, *ENDED[number]), (process.returncode, err)
-        if process.returncode >= 0:
-            # An interrupt in the middle of a callback of the garbage collector's is shown by Python itself.
-            polite(re.sub(r"Exception ignored in: .*?\nKeyboardInterrupt: ?\n", "", err, flags=re.DOTALL))
-        check_outputs(out, parts=number == signal.SIGKILL)
-        for part in out.rglob("*.part"):
-            part.unlink()
-    again = call(*args, "-o", out)
-    assert again.returncode == 0, again.stderr
-    assert check_outputs(out) == check_outputs(tmp_path / "undisturbed")
-    name, what = {"fit": ("result.json", "x"), "align": ("warp.json", "matrix")}[command]
-    first, last = (json.loads((f / name).read_text()) for f in (tmp_path / "undisturbed", out))
-    assert first[what] == last[what]
-
-
-def test_terminated_in_the_middle_writes_the_best_point(tmp_path):
-    """SIGTERM as schedulers send it before they kill: the fit so far is printed and written."""
-    rng = np.random.default_rng(0)
-    x = rng.uniform(0, 1, 2_000_000)
-    np.save(tmp_path / "slow.npy", np.c_[x, rng.standard_normal(x.size)])
-    args = ["fit", tmp_path / "slow.npy", "-m", "y ~ a*sin(b*x) + c*cos(d*x) + g*tanh(f*x)", "--method", "lm",
-            "--start", "a=1,b=40,c=1,d=55,g=1,f=3", "-o", tmp_path / "out"]  # fmt: skip
-    import pty
-
-    end, other = pty.openpty()  # progress on a terminal tells when it is under way
-    process = subprocess.Popen([*PROGRAM, *map(str, args)], stdout=subprocess.PIPE, stderr=other, text=True)
-    os.close(other)
-    shown = b""
-    with contextlib.suppress(OSError):
-        while b"batch" not in shown:
-            shown += os.read(end, 4096)
-        process.send_signal(signal.SIGTERM)
-        while part := os.read(end, 4096):
-            shown += part
-    out, _ = process.communicate(timeout=60)
-    os.close(end)
-    assert process.returncode == 143, shown
-    assert "Interrupted; this is the best point so far" in out
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["status"] == "INTERRUPTED"
-    polite(shown.decode())
-    check_outputs(tmp_path / "out")
-
-
-_HARNESS = """
-import os, sys, time
-from pathlib import Path
-here = Path(__file__).parent
-try:
-    (here / "pid").write_text(str(os.getpid()))
-    time.sleep(60)
-except KeyboardInterrupt:
-    (here / "stopped").write_text("yes")
-    sys.exit(130)
-"""
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"])
-def test_benchmarks_end_with_the_program(tmp_path, number, code):
-    """A signal to the program alone stops the harness that it started: nothing runs on in the background."""
-    bench = tmp_path / "bench"
-    bench.mkdir()
-    (bench / "harness.py").write_text("")
-    (bench / "__main__.py").write_text(_HARNESS)
-    process = subprocess.Popen(
-        [*PROGRAM, "bench", "all"], env={**os.environ, "PROBLM_CHECKOUT": str(tmp_path)}, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (bench / "pid").exists() or not (bench / "pid").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == code, err
-    assert (bench / "stopped").exists()
-    polite(err)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((bench / "pid").read_text()), 0)
-
-
-_WRITER = """
-import itertools, sys
-from problm.files import write_atomically
-print("ready", flush=True)
-for k in itertools.count():
-    write_atomically(sys.argv[1], bytes([65 + k % 26]) * 3_000_000)
-"""
-
-
-def test_kill_9_while_a_file_is_written(tmp_path):
-    """Readers see one whole version or another, while it is replaced and after the writer was killed."""
-    target, rng = tmp_path / "result.json", random.Random(0)
-
-    def check():
-        content = target.read_bytes()
-        assert len(content) == 3_000_000
-        assert content.count(content[:1]) == len(content)
-
-    for _ in range(4):
-        process = subprocess.Popen([sys.executable, "-c", _WRITER, str(target)], stdout=subprocess.PIPE)
-        assert process.stdout.readline() == b"ready\n"
-        until = time.monotonic() + rng.uniform(0.02, 0.3)
-        while time.monotonic() < until:
-            if target.exists():
-                check()
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        if target.exists():
-            check()
-    assert target.exists()
-
-
-_SOLVE = """
-import sys, time, numpy as np, problm
-rows = np.load(sys.argv[1], mmap_mode="r")
-fit = problm.least_squares(problm.formula("a*exp(-b*x) + c"), [1.0, .2, 0.0], data=(rows[:, 0], rows[:, 1]),
-                           checkpoint=sys.argv[2], checkpoint_every=0.0,
-                           callback=lambda state: time.sleep(float(sys.argv[3])))
-print(fit.x.tobytes().hex(), repr(fit.cost), fit.nit)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda s: s.name)
-def test_a_solve_killed_at_random_moments_ends_with_the_same_bits(folder, tmp_path, number):
-    run = [sys.executable, "-c", _SOLVE, str(folder / "decay.npy")]
-    began = time.monotonic()
-    undisturbed = subprocess.run(
-        [*run, str(tmp_path / "other.npz"), "0.05"], capture_output=True, text=True, check=True
-    )
-    took = time.monotonic() - began
-    rng, path, killed = random.Random(int(number)), tmp_path / "solve.npz", 0
-    for _ in range(20):
-        process = subprocess.Popen([*run, str(path), "0.05"], stdout=subprocess.DEVNULL)
-        time.sleep(rng.uniform(0.3, 1.0) * took)
-        process.send_signal(number)
-        if process.wait(timeout=60) == -number:
-            killed += 1
-        else:  # it was faster than the first one: begin again, and be quicker
-            path.unlink(missing_ok=True)
-            took *= 0.7
-        if path.exists():
-            with np.load(path, allow_pickle=False) as file:
-                assert "state" in file.files
-        if killed == 3:
-            break
-    assert killed
-    resumed = subprocess.run([*run, str(path), "0"], capture_output=True, text=True, check=True)
-    assert resumed.stdout == undisturbed.stdout
 
 
 # --- no room, no right ---------------------------------------------------------------------------------------
@@ -329,7 +61,7 @@ def small_disk(request, tmp_path):
 @pytest.mark.parametrize("command", ["fit", "align"])
 def test_a_full_disk(folder, small_disk, command):
     disk, options = small_disk
-    done = call(*_commands(folder)[command], "-o", disk / "out", **options)
+    done = call(*commands(folder)[command], "-o", disk / "out", **options)
     assert done.returncode == 2, done.stderr
     assert re.search(r"No space left on device|File too large", done.stderr)
     polite(done.stderr)

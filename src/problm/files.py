@@ -16,9 +16,9 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
     target = Path(path)
     data = content.encode() if isinstance(content, str) else content
     temporary = target.with_name(f".{target.name[:50]}.{secrets.token_hex(6)}.part")
-    # Opened rather than made by tempfile, so that the user's umask decides who may read it.
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
+        # Opened rather than made by tempfile, so that the user's umask decides who may read it.
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()

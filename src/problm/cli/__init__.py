@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import sys
 
-from .exits import MISSING, interruption, terminable
+from .exits import MISSING, interrupted, interruption, terminable
 
 
 def main() -> None:
     """Entry point of the program. Typer and Rich come with the extra ``cli``; without them it says so."""
+    with terminable():
+        try:
+            _run()
+        except KeyboardInterrupt:  # before a command began: importing takes a moment
+            print("problm: interrupted", file=sys.stderr)
+            raise SystemExit(interruption()) from None
+        except SystemExit as leaving:
+            if interrupted(leaving.code):
+                raise SystemExit(interruption()) from None
+            raise
+
+
+def _run() -> None:
     try:
         import typer  # noqa: F401
     except ImportError:
         print("problm: the command line needs Typer and Rich: pip install 'problm[cli]'", file=sys.stderr)
         raise SystemExit(MISSING) from None
-    with terminable():
-        try:
-            from .app import app
+    from .app import app
 
-            app(prog_name="problm")
-        except KeyboardInterrupt:  # before a command began: importing takes a moment
-            print("problm: interrupted", file=sys.stderr)
-            raise SystemExit(interruption()) from None
+    app(prog_name="problm")

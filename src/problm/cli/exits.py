@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import functools
 import logging
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 DONE = 0
 NOT_CONVERGED = 1
@@ -31,32 +37,75 @@ class Bad(Exception):
 _EXPECTED = (Bad, ValueError, TypeError, OSError, MemoryError, OverflowError)
 
 
-_ended_by: list[int] = []
-"""Signals that came while the program ran."""
+class Stopped(KeyboardInterrupt):
+    """A signal that ends the program.
+
+    A class of its own, as Python keeps in mind that a plain KeyboardInterrupt passed through `exec`, which imports of
+    dataclasses use, and then ends the process by SIGINT, whatever was made of the exception.
+    """
+
+
+_signals: list[int] = []
+"""Those that came while the program ran."""
+_AGAIN = 0.01  # seconds, for the code in which an exception cannot be raised to end
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    _signals.append(number)
+    raise Stopped
+
+
+def _resend(number: int) -> None:
+    time.sleep(_AGAIN)
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        signal.raise_signal(number)
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Take SIGTERM, with which schedulers and containers announce the end, as Control-C: the best point is written."""
+    """Take SIGTERM, with which schedulers and containers announce the end, as Control-C: the best point is written.
 
-    def terminate(number: int, frame: FrameType | None) -> None:
-        _ended_by.append(number)
-        raise KeyboardInterrupt
+    Python swallows exceptions in finalizers and callbacks of the garbage collector and of C; a signal that comes there
+    is sent again.
+    """
+
+    def unraisable(what: UnraisableHookArgs) -> None:
+        if issubclass(what.exc_type, Stopped):
+            # Not threading.Thread, whose lock the interrupted code may hold.
+            _thread.start_new_thread(_resend, (_signals[-1],))
+        else:
+            hook(what)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _ended_by.clear()
-    before = signal.signal(signal.SIGTERM, terminate)
+    _signals.clear()
+    kept = (None, signal.SIG_IGN)  # handlers that are not Python's, and what a shell told us to ignore
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) not in kept}
+    hook = sys.unraisablehook
     try:
+        sys.unraisablehook = unraisable
+        for number in before:
+            signal.signal(number, _stop)
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = hook
+        # While the interpreter shuts down nobody is left to take an interrupt politely, and nothing to stop.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def interruption() -> int:
     """The exit code of a command that a signal ended."""
-    return TERMINATED if _ended_by else INTERRUPTED
+    return TERMINATED if signal.SIGTERM in _signals else INTERRUPTED
+
+
+def interrupted(code: object) -> bool:
+    """Whether an exit code stands for a signal: Typer has codes of its own for one that comes before a command."""
+    return bool(_signals) and code in (NOT_CONVERGED, INTERRUPTED)
 
 
 def complain(message: str) -> None:
