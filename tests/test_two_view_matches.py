@@ -30,6 +30,7 @@ def text(rows, sep=" "):
         ("semicolon.csv", text(ROWS, ";")),
         ("header.csv", "x1,y1,x2,y2\n" + text(ROWS, ",")),
         ("other.csv", "score,x2,y2,x1,y1\n" + text(np.c_[[9, 9, 9], ROWS[:, 2:], ROWS[:, :2]], ",")),
+        ("blanks.csv", "track id,x1,y1,x2,y2\n" + text(np.c_[[9, 9, 9], ROWS], ",")),
         ("quoted.csv", '"x1","y1","x2","y2"\n' + text(ROWS, ",")),
         ("count.txt", "3\n" + text(ROWS)),
         ("comment.txt", "# matches\n\n" + text(ROWS)),
@@ -64,6 +65,7 @@ def test_numpy_files(tmp_path):
         ("1 2 3\n4 5 6\n", "x1 y1 x2 y2"),
         ("1 2 3 4\n5 6 7\n", "line 2.*3 numbers"),
         ("1 2 3 4\nfive 6 7 8\n", "line 2.*not a row of numbers"),
+        ("track id x1 y1 x2 y2\n9 1 2 3 4\n", "names 6 columns, and the rows have 5"),
         ("", "no rows"),
     ],
 )

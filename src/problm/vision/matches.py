@@ -261,7 +261,7 @@ def _read_table(path: Path) -> tuple[Array, list[str]]:
             except ValueError:
                 if rows or names:
                     raise ValueError(f"{path}, line {number}: not a row of numbers: {line.strip()[:80]!r}") from None
-                names = [word.strip("\"'").lower() for word in text]
+                names = _names(line)
                 continue
             if len(values) == 1 and not rows:
                 continue  # the number of rows
@@ -275,11 +275,20 @@ def _read_table(path: Path) -> tuple[Array, list[str]]:
     return np.array(rows), names
 
 
+def _names(header: str) -> list[str]:
+    """Words of a header, which hold blanks where something else parts them."""
+    text = header.split("#", 1)[0].strip()
+    delimiter = next((d for d in (",", ";", "\t") if d in text), None)
+    return [word.strip(" \"'").lower() for word in text.split(delimiter)]
+
+
 def _split(path: Path, table: Array, names: list[str] | None = None) -> tuple[Array, Array]:
     if table.ndim != 2 or table.shape[1] < 4:
         raise ValueError(f"{path}: rows must hold x1 y1 x2 y2, got an array of shape {table.shape}")
     wanted = ["x1", "y1", "x2", "y2"]
     if names and all(name in names for name in wanted):
+        if len(names) != table.shape[1]:
+            raise ValueError(f"{path}: the header names {len(names)} columns, and the rows have {table.shape[1]}")
         at = [names.index(name) for name in wanted]
     elif table.shape[1] >= 6 and (table[:, 2] == 1.0).all() and (table[:, 5] == 1.0).all():
         at = [0, 1, 3, 4]
