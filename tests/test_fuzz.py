@@ -94,6 +94,27 @@ def test_what_pillow_says_about_damaged_headers_is_put_into_a_sentence(tmp_path,
         read_image(tmp_path / "bad.ppm", "image1")
 
 
+def test_chunks_of_images_that_announce_too_much(tmp_path):
+    """Pillow would ask the file for 4 GB; none are taken."""
+    pytest.importorskip("PIL")
+    resource = pytest.importorskip("resource")
+    from problm.vision.images import read_image
+
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("how much memory the process has cannot be told")
+    sound, path = _png(24, 20), tmp_path / "picture.png"
+    at = sound.index(b"IDAT")
+    path.write_bytes(sound[: at - 4] + b"\xff\xff\xff\xfe" + sound[at:])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
+    try:
+        with pytest.raises(ValueError, match="image1 is constant"):  # it was read
+            read_image(path, "image1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
     from problm.sources import open_source
     from problm.vision.matches import read_intrinsics, read_matches

@@ -68,6 +68,23 @@ def test_missing_values_are_nan(tmp_path, reader, missing):
     np.testing.assert_array_equal(read_columns(path)["y"], [2, np.nan, 6])
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("x\ty\n1\t2\n3\t\n", [[1, 2], [3, np.nan]]),
+        ("x\ty\n3\t\n1\t2\n", [[3, np.nan], [1, 2]]),
+        ("x\ty\n1\t2\n\t4\n", [[1, 2], [np.nan, 4]]),
+        ("x\ty\n1\t2\n\t\n", [[1, 2], [np.nan, np.nan]]),
+        ("x\ty\t\n1\t2\t\n3\t4\t\n", [[1, 2], [3, 4]]),  # as some instruments write it
+        ("x\ty\n1\t2\t\n3\t4\t\n", [[1, 2], [3, 4]]),
+    ],
+)
+def test_tabs_at_the_ends_of_lines(tmp_path, reader, text, rows):
+    columns = read_columns(write(tmp_path, text))
+    assert list(columns) == ["x", "y"]
+    np.testing.assert_array_equal(np.stack(list(columns.values()), axis=1), rows)
+
+
 def test_comments_among_the_rows(tmp_path, reader):
     path = write(tmp_path, "x,y\n1,2\n# pause\n\n3,4\n")
     np.testing.assert_array_equal(read_columns(path)["y"], [2, 4])

@@ -203,7 +203,7 @@ def open_zarr(path: str, columns: Sequence[str] | None) -> Source:
         raise _missing("Zarr") from error
     with _sound_zarr(path):
         opened = zarr.open(path, mode="r")
-        known = None if hasattr(opened, "shape") else sorted(opened.array_keys())
+        known = None if hasattr(opened, "shape") else _arrays(path, opened)
     if known is None:
         name = os.path.basename(path.rstrip("/"))
         return Sliced([_ZarrColumn(path, name, opened)], [name])
@@ -212,6 +212,15 @@ def open_zarr(path: str, columns: Sequence[str] | None) -> Source:
         raise ValueError(f"{path} is a Zarr group without arrays")
     with _sound_zarr(path):
         return Sliced([_ZarrColumn(path, name, opened[name]) for name in names], names)
+
+
+def _arrays(path: str, group: Any) -> list[str]:
+    if not os.path.isdir(path):
+        return sorted(group.array_keys())
+    # Zarr would open all of them at once, and complain on stderr about every other one when one is damaged.
+    described = ("zarr.json", ".zarray")
+    names = [e.name for e in os.scandir(path) if any(os.path.isfile(os.path.join(e.path, d)) for d in described)]
+    return sorted(name for name in names if hasattr(group[name], "shape"))
 
 
 @contextmanager

@@ -30,6 +30,8 @@ MAX_BYTES = 8 << 30
 """Most bytes that the columns of one file may take in memory."""
 MAX_COLUMNS = 10_000
 _HEAD = 1 << 20
+_BLANKS = " \r\n\v\f"
+"""What is cut off a line of a table whose delimiter is the tab."""
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
 _KINDS = {".csv": "text", ".tsv": "text", ".txt": "text", ".dat": "text", ".npy": "npy",
           ".parquet": "parquet", ".pq": "parquet"}  # fmt: skip
@@ -147,7 +149,7 @@ def _layout(path: Path) -> _Layout:
         lines = re.split(r"\r\n|\r|\n", head[:end].decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
-    comment, header, header_at = "", None, -1
+    comment, header, header_at, delimiter = "", None, -1, None
     for at, line in enumerate(lines):
         text = line.strip()
         if not text:
@@ -155,8 +157,9 @@ def _layout(path: Path) -> _Layout:
         if text.startswith("#"):
             comment = text.lstrip("# \t")
             continue
-        delimiter = next((d for d in (",", ";", "\t") if d in text), None)
-        fields = _split(path, text, delimiter)
+        # A row whose other fields are missing has the delimiter of the header, though none is left of it.
+        delimiter = next((d for d in (",", ";", "\t") if d in text), delimiter)
+        fields = _split(path, line, delimiter, None if header is None else len(header))
         if len(fields) > MAX_COLUMNS:
             raise ValueError(f"{path} has {len(fields):,} columns; at most {MAX_COLUMNS:,} are read")
         if header is None and not all(_is_number(f) for f in fields):
@@ -178,7 +181,16 @@ def _layout(path: Path) -> _Layout:
     raise ValueError(f"{path} holds no rows")
 
 
-def _split(path: Path, line: str, delimiter: str | None) -> list[str]:
+def _split(path: Path, line: str, delimiter: str | None, count: int | None = None) -> list[str]:
+    if delimiter == "\t":
+        # Tabs at the end stand for missing fields, but for one at the end of every line, as some programs write it.
+        fields = _quoted(path, line.strip(_BLANKS), delimiter)
+        spare = fields[-1] == "" and (len(fields) == count + 1 if count else len(fields) > 1)
+        return fields[:-1] if spare else fields
+    return _quoted(path, line.strip(), delimiter)
+
+
+def _quoted(path: Path, line: str, delimiter: str | None) -> list[str]:
     if delimiter is None:
         return line.split()
     if '"' not in line:
@@ -282,9 +294,9 @@ def _by_line(path: Path, layout: _Layout, at: list[int]) -> list[Array]:
 def _lines(path: Path, layout: _Layout) -> Iterator[tuple[int, list[str]]]:
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         for number, line in enumerate(file, 1):
-            text = line.strip()
+            text = line.strip(_BLANKS) if layout.delimiter == "\t" else line.strip()
             if number > layout.skip and text and not text.startswith("#"):
-                yield number, _split(path, text, layout.delimiter)
+                yield number, _split(path, line, layout.delimiter, len(layout.names))
 
 
 # --- NPY and Parquet -------------------------------------------------------------------------------------------

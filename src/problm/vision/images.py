@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from ..jit import njit
 MIN_SIDE = 16
 """Least width and height of an image, in pixels."""
 MAX_PIXELS = 2**28
+_LARGEST_FILE = 16 * MAX_PIXELS  # bytes: four numbers of 32 bits a pixel
 """Most pixels of an image (268 megapixels): a float32 copy of it takes a gigabyte."""
 
 Mask = NDArray[np.bool_]
@@ -198,7 +200,12 @@ def _from_file(path: Path, name: str) -> Plane:
     if not path.exists():
         raise FileNotFoundError(f"{name}: there is no file {str(path)!r}")
     with _readable(path, name):
-        opened = Pil.open(path)
+        if not path.is_file():
+            raise ValueError("it is no file")
+        if path.stat().st_size > _LARGEST_FILE:
+            raise ValueError(f"it has more than {_LARGEST_FILE} bytes")
+        # From memory, where Pillow gets no more than there is: of a file it asks for what a header announces.
+        opened = Pil.open(BytesIO(path.read_bytes()))
     with opened as picture:
         _check_size(picture.size[1], picture.size[0], name)
         with _readable(path, name):
