@@ -196,10 +196,12 @@ def main() -> None:
         "small": lambda: small(count), "long": lambda: long(minutes), "latency": lambda: latency(arguments.calls),
     }  # fmt: skip
     stored = arguments.output / "load.json"
-    # Parts that are not run now are kept as they were measured.
-    records: dict[str, Any] = json.loads(stored.read_text()) if stored.exists() and arguments.parts else {}
+    records: dict[str, Any] = {}
     for part in arguments.parts or PARTS:
-        records[part] = runs[part]()
+        measured = runs[part]()
+        # Parts that are not run now are kept as they were measured; others may have run beside this one.
+        records = json.loads(stored.read_text()) if stored.exists() else {}
+        records[part] = measured
         records |= {"machine": machine(), "versions": versions(), "system": platform.system()}
         records["when"] = time.strftime("%Y-%m-%d")
         write(arguments.output / "load.md", markdown(records))
