@@ -253,6 +253,27 @@ def test_a_signal_before_the_command_begins(monkeypatch, number):
     assert left.value.code == ENDED[number][0]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_a_signal_while_an_extension_is_imported(capsys, number):
+    """NumPy and Numba print what interrupts the imports of their extensions, and raise an ImportError instead."""
+    import typer
+
+    from problm.cli.exits import guarded, terminable
+
+    @guarded
+    def command():
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            sys.excepthook(*sys.exc_info())
+            raise ImportError("an extension failed to import") from None
+
+    with terminable(), pytest.raises(typer.Exit) as left:
+        command()
+    assert left.value.exit_code == ENDED[number][0]
+    assert capsys.readouterr().err == "problm: interrupted\n"
+
+
 def test_signals_that_a_shell_told_us_to_ignore_stay_ignored():
     code = (
         "import signal; from problm.cli.exits import terminable\nwith terminable(): signal.raise_signal(signal.SIGINT)"

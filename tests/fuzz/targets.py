@@ -332,6 +332,13 @@ class Target:
     """A package without which there is nothing to try."""
 
 
+def _images() -> st.SearchStrategy[Any]:
+    import problm.vision.images  # compiled outside of a case
+
+    assert problm.vision.images is not None
+    return named(seeds.images())
+
+
 def _text(*endings: str) -> Callable[[], st.SearchStrategy[Any]]:
     return lambda: st.tuples(st.sampled_from(endings), damaged(seeds.CSV))
 
@@ -360,7 +367,7 @@ TARGETS = {
     "colmap": Target(lambda: named(list(seeds.colmap().items())), colmap),
     "matches": Target(_either(seeds.MATCHES), matches),
     "camera": Target(_either(seeds.INTRINSICS), camera),
-    "image": Target(lambda: named(seeds.images()), image, "PIL"),
+    "image": Target(_images, image, "PIL"),
     "result": Target(lambda: damaged([seeds.result()]), result),
     "checkpoint": Target(lambda: damaged([seeds.checkpoint()]), checkpoint),
     "arguments": Target(_arguments, arguments, "typer"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from .exits import MISSING, interrupted, interruption, terminable
+from .exits import MISSING, complain, interrupted, interruption, terminable
 
 
 def main() -> None:
@@ -17,13 +17,18 @@ def main() -> None:
     with terminable():
         try:
             _run()
-        except KeyboardInterrupt:  # before a command began: importing takes a moment
-            print("problm: interrupted", file=sys.stderr)
-            raise SystemExit(interruption()) from None
         except SystemExit as leaving:
-            if interrupted(leaving.code):
-                raise SystemExit(interruption()) from None
-            raise
+            if not interrupted(leaving.code):
+                raise
+        except KeyboardInterrupt:  # before a command began: importing takes a moment
+            complain("interrupted")
+        except Exception:
+            if not interrupted():
+                raise
+            complain("interrupted")
+        else:
+            return
+        raise SystemExit(interruption()) from None
 
 
 def _run() -> None:

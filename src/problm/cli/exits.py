@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -68,8 +68,12 @@ def terminable() -> Iterator[None]:
     """Take SIGTERM, with which schedulers and containers announce the end, as Control-C: the best point is written.
 
     Python swallows exceptions in finalizers and callbacks of the garbage collector and of C; a signal that comes there
-    is sent again.
+    is sent again. Imports of extensions print theirs and raise an ImportError instead: see `guarded`.
     """
+
+    def uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+        if not issubclass(kind, Stopped):
+            shown(kind, error, where)
 
     def unraisable(what: UnraisableHookArgs) -> None:
         if issubclass(what.exc_type, Stopped):
@@ -84,16 +88,16 @@ def terminable() -> Iterator[None]:
     _signals.clear()
     kept = (None, signal.SIG_IGN)  # handlers that are not Python's, and what a shell told us to ignore
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) not in kept}
-    hook = sys.unraisablehook
+    hook, shown = sys.unraisablehook, sys.excepthook
     try:
-        sys.unraisablehook = unraisable
+        sys.unraisablehook, sys.excepthook = unraisable, uncaught
         for number in before:
             signal.signal(number, _stop)
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        sys.unraisablehook = hook
+        sys.unraisablehook, sys.excepthook = hook, shown
         # While the interpreter shuts down nobody is left to take an interrupt politely, and nothing to stop.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
@@ -103,9 +107,12 @@ def interruption() -> int:
     return TERMINATED if signal.SIGTERM in _signals else INTERRUPTED
 
 
-def interrupted(code: object) -> bool:
-    """Whether an exit code stands for a signal: Typer has codes of its own for one that comes before a command."""
-    return bool(_signals) and code in (NOT_CONVERGED, INTERRUPTED)
+def interrupted(code: object = None) -> bool:
+    """Whether a signal came that an exit code or an error stands for: the signal is the cause, whatever it became.
+
+    Typer has codes of its own for one that comes before a command, and imports of extensions end in an ImportError.
+    """
+    return bool(_signals) and code in (None, NOT_CONVERGED, MISSING, INTERRUPTED)
 
 
 def complain(message: str) -> None:
@@ -143,6 +150,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if kwargs.get("debug"):
                 traceback.print_exc()
+            if interrupted():
+                complain("interrupted")
+                leave(interruption())
             leave(_code(error))
 
     return run
