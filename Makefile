@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 JOBS ?= 2
 SECONDS_EACH ?= 600
 
-.PHONY: demo test lint types pytest fuzz docs linkcheck bench bench-speed bench-check clean
+.PHONY: demo test lint types pytest fuzz audit docs linkcheck bench bench-speed bench-check clean
 
 demo: $(VENV)/.run  ## alignment, essential matrix and a 10^7-point fit, on data it makes; writes demo/report.html
 	$(BIN)/problm demo
@@ -27,8 +27,11 @@ pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 fuzz: $(VENV)/.dev  ## signals at random moments, hostile input for every parser (SECONDS_EACH=600); for the night
-	PROBLM_NIGHTLY=1 $(BIN)/python -m pytest -q tests/test_signals.py
+	PROBLM_NIGHTLY=1 $(BIN)/python -m pytest -q tests/test_signals.py tests/test_machines.py
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH)
+
+audit: $(VENV)/.audit  ## known vulnerabilities of the pinned versions; needs the network, and says so without it
+	$(BIN)/python tests/audit.py
 
 docs: $(VENV)/.dev  ## HTML pages in docs/_build/html; warnings and dead internal links are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -51,6 +54,10 @@ $(VENV)/.run: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.run pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt --group dev --group docs
+	touch $@
+
+$(VENV)/.audit: $(VENV)/.run
+	$(PIP) install -c constraints.txt --group audit
 	touch $@
 
 # A peer that is not to be had on this machine is left out of the comparison, not an obstacle to it.
