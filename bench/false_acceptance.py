@@ -171,7 +171,7 @@ def main() -> None:
         "# Files in order and in clusters: false acceptance and answers",
         f"A step that raised the cost passed the test in at most {worst:.1%} of the cases in which it rose (delta = "
         f"{DELTA:.0%}: {record.verdict(worst <= DELTA)}); a test that counts rows instead of chunks lets up to "
-        f"{unaware:.1%} pass. Every answer is SciPy's, to {far:.1g} standard errors.",
+        f"{unaware:.1%} pass. Every answer is SciPy's, to {far:.2g} standard errors.",
         f"## The test, {options.runs} random orders, batches of {' and '.join(map(str, BATCHES))} of {ROWS:,} rows",
         markdown_table(
             ["rows", "read in", "passed/rose", "false acceptance", "95 % limit", "power", "passed/rose, rows counted",

@@ -33,18 +33,20 @@ from .environment import machine, versions  # noqa: E402
 from .nist import write  # noqa: E402
 
 DIGITS = (1e-12, 1e-9, 1e-6)
+SAME, TINY = 1e-9, 1e-20
+"""Costs that agree so far, relatively or absolutely, are of the same minimum."""
 
 
 def solutions(count: int) -> dict[str, Any]:
-    """Parameters by problem: of the references, and of random problems with the derivatives that they use."""
-    found: dict[str, Any] = {f"reference: {name}": values for name, values in references.results([]).items()}
+    """(parameters, cost) by problem: of the references, and of random problems with the derivatives that they use."""
+    found: dict[str, Any] = {f"reference: {name}": (values, 0.0) for name, values in references.results([]).items()}
     for kind in random_problems.KINDS:
         for seed in range(count):
             fit = random_problems.make(kind, seed)
             outcome = zoo.problm(fit)
             derivatives = "exact" if fit.jac is not None else "differences"
             if outcome.error is None and outcome.success:
-                found[f"{kind}: {derivatives}: {seed}"] = np.asarray(outcome.x).tolist()
+                found[f"{kind}: {derivatives}: {seed}"] = np.asarray(outcome.x).tolist(), float(fit.cost(outcome.x))
     return found
 
 
@@ -64,34 +66,40 @@ def summary(here: dict[str, Any], there: dict[str, Any]) -> dict[str, dict[str, 
     for name in here.keys() | there.keys():
         kind, derivatives, _ = (*name.split(": "), "")[:3]
         row = name if kind == "reference" else f"{kind}, {derivatives}"
-        told = rows.setdefault(row, {"problems": 0, "one side only": 0, "differences": []})
+        told = rows.setdefault(row, {"problems": 0, "one side only": 0, "differences": [], "costs": []})
         told["problems"] += 1
         if name in here and name in there:
-            told["differences"].append(references.difference(here[name], there[name]))
+            (x, cost), (other, second) = here[name], there[name]
+            told["differences"].append(references.difference(x, other))
+            told["costs"].append(abs(cost - second) <= SAME * max(abs(cost), abs(second)) + TINY)
         else:
             told["one side only"] += 1
     for told in rows.values():
         differences = np.array(told.pop("differences"))
         told |= {f"{limit:g}": int(np.sum(differences <= limit)) for limit in DIGITS}
+        told["same cost"] = int(np.sum(told.pop("costs")))
         told["largest"] = float(differences.max(initial=0.0))
     return dict(sorted(rows.items()))
 
 
 def markdown(record: dict[str, Any]) -> str:
+    limits = " | ".join(f"within {d:g}" for d in DIGITS)
     tools = ", ".join(f"{name} {record['versions'][name]}" for name in ("python", "problm", "numpy", "scipy", "numba"))
     lines = [
         "# Other machines",
         "",
         f"{record['machine']['processor']}, and the same with the instructions of the oldest x86-64 only; {tools}; "
         f"{record['when']}. Problems that succeed, by the largest difference of a parameter, relative to the largest "
-        "parameter; *one side only*: success with one of the two.",
+        f"parameter; *same cost*: to {SAME:g}, so that what differs hardly matters to the fit, or is not determined by "
+        "it; *one side only*: success with one of the two.",
         "",
-        "| problems | number | " + " | ".join(f"within {d:g}" for d in DIGITS) + " | largest | one side only |",
-        "|---|" + "---|" * (len(DIGITS) + 3),
+        f"| problems | number | {limits} | largest | same cost | one side only |",
+        "|---|" + "---|" * (len(DIGITS) + 4),
     ]
     for name, told in record["rows"].items():
         cells = " | ".join(str(told[f"{limit:g}"]) for limit in DIGITS)
-        lines.append(f"| {name} | {told['problems']} | {cells} | {told['largest']:.1e} | {told['one side only']} |")
+        same, apart = told["same cost"] if "," in name else "", told["one side only"]
+        lines.append(f"| {name} | {told['problems']} | {cells} | {told['largest']:.1e} | {same} | {apart} |")
     return "\n".join(lines) + "\n"
 
 

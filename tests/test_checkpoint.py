@@ -282,6 +282,18 @@ class TestFile:
         assert back["d"] == 2**127
 
 
+def test_a_folder_that_is_not_there_is_told_before_any_work(tmp_path):
+    calls = []
+
+    def line(theta, x):
+        calls.append(len(x))
+        return theta[0] * x - 1.0
+
+    with pytest.raises(FileNotFoundError, match="no folder for the checkpoint"):
+        problm.least_squares(line, [3.0], data=np.ones(5), checkpoint=tmp_path / "none" / "solve.npz")
+    assert len(calls) <= 1  # a look at what it returns
+
+
 def test_orders_are_replayed():
     order = RandomOrder(1000, 3)
     parts = [order.indices(0, 10), order.indices(10, 200), order.indices(200, 700)]

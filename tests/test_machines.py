@@ -18,6 +18,8 @@ EXPECTED = json.loads((HERE / "references.json").read_text())
 TOLERANCE = {
     # Rounding of the residuals is divided by the steps of the differences.
     "differences": 1e-8,
+    # Another of many hypotheses may win by a rounding: then the same minimum, to the tolerances.
+    "essential_robust": 1e-8,
     # Pixels and their weights are numbers of 32 bits.
     "alignment": 1e-6,
 }

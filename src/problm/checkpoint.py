@@ -13,6 +13,7 @@ Nothing in it can run code, and it is replaced atomically.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
 import json
 import os
@@ -54,8 +55,13 @@ class Checkpoint:
             self._last = time.perf_counter()
 
     def load(self) -> dict[str, Any] | None:
-        """The state on disk, None if there is none."""
+        """The state on disk, None if there is none; an OSError now rather than later if none can be written."""
         if not os.path.exists(self.path):
+            folder = os.path.dirname(self.path) or "."
+            if not os.path.isdir(folder):
+                raise FileNotFoundError(errno.ENOENT, "there is no folder for the checkpoint", folder)
+            if not os.access(folder, os.W_OK):
+                raise PermissionError(errno.EACCES, "no checkpoint can be written to the folder", folder)
             return None
         try:
             state = _unpack(self.path)
