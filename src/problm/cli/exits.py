@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -55,12 +55,15 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise Stopped
 
 
-def _resend(number: int) -> None:
+def _resend(number: int, sent: _thread.LockType) -> None:
     time.sleep(_AGAIN)
-    if hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(threading.main_thread().ident or 0, number)
-    else:
-        signal.raise_signal(number)
+    try:
+        if hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+        else:
+            signal.raise_signal(number)
+    finally:
+        sent.release()
 
 
 @contextmanager
@@ -78,7 +81,9 @@ def terminable() -> Iterator[None]:
     def unraisable(what: UnraisableHookArgs) -> None:
         if issubclass(what.exc_type, Stopped):
             # Not threading.Thread, whose lock the interrupted code may hold.
-            _thread.start_new_thread(_resend, (_signals[-1],))
+            waiting.append(_thread.allocate_lock())
+            waiting[-1].acquire()
+            _thread.start_new_thread(_resend, (_signals[-1], waiting[-1]))
         else:
             hook(what)
 
@@ -86,6 +91,7 @@ def terminable() -> Iterator[None]:
         yield
         return
     _signals.clear()
+    waiting: list[_thread.LockType] = []
     kept = (None, signal.SIG_IGN)  # handlers that are not Python's, and what a shell told us to ignore
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) not in kept}
     hook, shown = sys.unraisablehook, sys.excepthook
@@ -95,6 +101,9 @@ def terminable() -> Iterator[None]:
             signal.signal(number, _stop)
         yield
     finally:
+        with suppress(Stopped):  # no signal of ours may come later, when the interpreter shuts down
+            for sent in waiting:
+                sent.acquire(timeout=1.0)
         for number, handler in before.items():
             signal.signal(number, handler)
         sys.unraisablehook, sys.excepthook = hook, shown
