@@ -403,7 +403,8 @@ def test_learned_curvature_converges_where_gauss_newton_crawls() -> None:
     b = solve(wrapped, start, acceptance="full", gtol=1e-9, ftol=1e-14)
     np.testing.assert_allclose(a.x, b.x, atol=1e-5)
     assert b.success
-    assert wrapped.gauss_newton is not None
+    assert wrapped.gauss_newton(b.x) is not None
+    assert wrapped.gauss_newton(a.x) is None
     assert learned.passes <= plain.passes
 
 

@@ -269,9 +269,8 @@ class Search:
         corrected = SecantProblem(problem) if self.secant else problem
         easy = not first and sample.correlation() >= _GOOD
         result: Result = solve(corrected, theta, **self.settings(problem.n, level, first, easy))
-        if isinstance(corrected, SecantProblem) and result.certified and corrected.gauss_newton is not None:
-            result = replace(result, hessian=corrected.gauss_newton)
-        result = replace(result, problem=problem)
+        plain = corrected.gauss_newton(result.x) if isinstance(corrected, SecantProblem) else None
+        result = replace(result, problem=problem, hessian=result.hessian if plain is None else plain)
         if result.status == Status.INTERRUPTED and level > 0:
             raise KeyboardInterrupt
         found = Guess(problem.matrix(result.x), float(result.x[9]), float(result.x[10]))

@@ -10,20 +10,33 @@ quasi-Newton methods): after a step s that changed the gradient by y, ``(H + S) 
 What is handed to the solver is ``H + S`` with its eigenvalues relative to H kept within [floor, cap], so it stays
 positive definite and the damping still rules; a refused step halves S. The gradient is untouched: so are descent,
 minima and certificate, and the decrease that remains is estimated better. Only steps over *all* residuals teach: on a
-batch the curvature of the noise is larger than that of the cost.
+batch the curvature of the noise is larger than that of the cost. Where trials are linearised at once (``fused``,
+`problm.batch`), a trial that is refused teaches nothing: what was learned belongs to the point it leads to.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv, dsygvd
 
 from ..normal import Normal
 from ..problem import Problem, Theta
 
 Array = NDArray[np.float64]
+
+
+class _Known(NamedTuple):
+    """What a linearisation over all residuals left behind."""
+
+    theta: Theta
+    gradient: Array
+    gauss_newton: Array
+    """(d, d) H, as it is."""
+    correction: Array | None
+    """(d, d) S, or None where nothing has been learned."""
 
 
 class SecantProblem:
@@ -33,19 +46,26 @@ class SecantProblem:
         self.inner = inner
         self.n, self.dim, self.cost_bound = inner.n, inner.dim, inner.cost_bound
         self._floor, self._cap = floor, cap
-        self._correction = np.zeros((inner.dim, inner.dim))
-        self._last: tuple[Theta, Array] | None = None
-        self._step: tuple[Theta, Theta, Array] | None = None
+        self._base: _Known | None = None  # the point that steps are tried from
+        self._latest: _Known | None = None  # the last linearised one, which the solver may have refused
+        self._step: tuple[Theta, Array] | None = None
         self._tried = 0
-        self.gauss_newton: Array | None = None
-        """(d, d) the last Gauss-Newton matrix over all residuals, uncorrected."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
+    def gauss_newton(self, theta: Theta) -> Array | None:
+        """(d, d) the Gauss-Newton matrix over all residuals at a point where a solve ended, uncorrected."""
+        for known in (self._latest, self._base):
+            if known is not None and known.theta is theta:
+                return known.gauss_newton
+        return None
+
     def retract(self, theta: Theta, delta: Array) -> Theta:
+        if self._latest is not None and self._latest.theta is theta:
+            self._base, self._latest, self._tried = self._latest, None, 0
         moved = self.inner.retract(theta, delta)
-        self._step = (theta, moved, delta)
+        self._step = (moved, delta) if self._base is not None and self._base.theta is theta else None
         self._tried += 1
         return moved
 
@@ -59,38 +79,40 @@ class SecantProblem:
         normal = self.inner.linearize(theta, lo, hi, outer=outer, costs=costs)
         if lo != 0 or hi != self.n:
             return normal
-        self.gauss_newton = normal.hessian
-        # Every step that was refused says that the correction went too far.
-        self._correction *= 0.5 ** max(self._tried - 1, 0)
-        self._tried = 0
-        if self._last is not None and self._step is not None:
-            before, after, step = self._step
-            if after is theta and before is self._last[0]:
-                self._learn(step, normal.gradient - self._last[1], normal.hessian)
-        self._last = (theta, normal.gradient)
-        return Normal(normal.count, normal.cost, normal.gradient, self._corrected(normal.hessian), normal.outer)
+        correction = None if self._base is None else self._base.correction
+        if correction is not None and self._tried > 1:
+            # Every step that was refused says that the correction went too far.
+            correction = correction * 0.5 ** (self._tried - 1)
+        if self._base is not None and self._step is not None and self._step[0] is theta:
+            correction = _learned(correction, self._step[1], normal.gradient - self._base.gradient, normal.hessian)
+        self._latest = _Known(theta, normal.gradient, normal.hessian, correction)
+        hessian = normal.hessian if correction is None else self._corrected(normal.hessian, correction)
+        return Normal(normal.count, normal.cost, normal.gradient, hessian, normal.outer, None, normal.reduce)
 
-    def _learn(self, step: Array, change: Array, hessian: Array) -> None:
-        q = change - (hessian + self._correction) @ step
-        curvature = float(q @ step)
-        size = float(step @ hessian @ step)
-        # The usual safeguard of the update, in the metric of H: q nearly orthogonal to the step teaches nothing.
-        try:
-            length = float(q @ np.linalg.solve(hessian, q))
-        except np.linalg.LinAlgError:
-            return
-        if length > 0.0 and abs(curvature) > 1e-6 * np.sqrt(length * size):
-            self._correction = self._correction + np.outer(q, q) / curvature
-
-    def _corrected(self, hessian: Array) -> Array:
-        if not self._correction.any():
+    def _corrected(self, hessian: Array, correction: Array) -> Array:
+        """``H + S`` with its eigenvalues relative to H kept within [floor, cap]; H itself where it is singular."""
+        # S v = value H v with V^T H V = I, so that H + S = H V (1 + values) V^T H.
+        values, vectors, info = dsygvd(correction, hessian)
+        if info != 0:
             return hessian
-        try:
-            root = np.linalg.cholesky(hessian)
-            inverse = np.linalg.inv(root)
-            values, vectors = np.linalg.eigh(inverse @ self._correction @ inverse.T)
-        except np.linalg.LinAlgError:
-            return hessian
-        basis = root @ vectors
-        corrected: Array = (basis * np.clip(1.0 + values, self._floor, self._cap)) @ basis.T
+        basis = hessian @ vectors
+        # Not np.clip: it takes longer than all the rest on a handful of numbers.
+        kept = np.minimum(np.maximum(values + 1.0, self._floor), self._cap)
+        corrected: Array = (basis * kept) @ basis.T
         return corrected
+
+
+def _learned(correction: Array | None, step: Array, change: Array, hessian: Array) -> Array | None:
+    """S after a step that changed the gradient; as it was where the step teaches nothing."""
+    moved = hessian @ step
+    q = change - moved
+    if correction is not None:
+        q -= correction @ step
+    curvature, size = float(q.dot(step)), float(step.dot(moved))
+    # The usual safeguard of the update, in the metric of H: q nearly orthogonal to the step teaches nothing.
+    _, solved, info = dposv(hessian, q)
+    length = float(q.dot(solved)) if info == 0 else 0.0
+    if not (length > 0.0 and abs(curvature) > 1e-6 * (length * size) ** 0.5):
+        return correction
+    update = q[:, None] * (q / curvature)
+    return update if correction is None else correction + update
