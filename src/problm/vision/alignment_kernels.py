@@ -32,7 +32,6 @@ inside costs at the start. Masked pixels of image 2 enter through a weight image
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
 from ..columns import _load_f4, _load_i4, _load_u1, _load_u2
 from ..jit import njit
@@ -52,7 +51,6 @@ _FAR = 1e6
 TYPES = {"u1": 0, "u2": 1, "f4": 2}
 MODEL_CODES = {"translation": 0, "euclidean": 1, "similarity": 2, "affine": 3, "homography": 4, "sl3": 4}
 
-_f8, _f4, _i8, _i4 = types.float64, types.float32, types.int64, types.int32
 _inline = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 
 
@@ -174,24 +172,20 @@ def _differentiate(raw, m, factor, work):  # type: ignore[no-untyped-def]
 
 @njit(inline="always", **_inline)
 def _ramp(t, band, last):  # type: ignore[no-untyped-def]
-    """Weight of the coordinate t in [0, last], and its derivative."""
-    near = min(t, last - t)
-    if near >= band:
-        return 1.0, 0.0
-    if near <= 0.0:
-        return 0.0, 0.0
-    s = near / band
-    slope = 6.0 * s * (1.0 - s) / band
-    return s * s * (3.0 - 2.0 * s), (slope if t < last - t else -slope)
+    """Weight of the coordinate t in [0, last], and its derivative; without branches, so that it is vectorised."""
+    share = min(max(min(t, last - t) / band, 0.0), 1.0)
+    slope = 6.0 * share * (1.0 - share) / band
+    return share * share * (3.0 - 2.0 * share), (slope if t < last - t else -slope)
 
 
 @njit(**_inline)
 def _border(m, program, constants, cells, work):  # type: ignore[no-untyped-def]
     """Weight of each pixel and its derivatives by u and v to work[11:14]."""
-    w, h, band = program[P_WIDTH2], program[P_HEIGHT2], constants[C_BAND]
+    w, band = program[P_WIDTH2], constants[C_BAND]
+    last_u, last_v = program[P_WIDTH2] - 1.0, program[P_HEIGHT2] - 1.0
     for i in range(m):
-        a, da = _ramp(work[3, i], band, w - 1.0)
-        b, db = _ramp(work[4, i], band, h - 1.0)
+        a, da = _ramp(work[3, i], band, last_u)
+        b, db = _ramp(work[4, i], band, last_v)
         work[11, i] = a * b
         work[12, i] = da * b
         work[13, i] = a * db
@@ -334,36 +328,3 @@ def warp_fill(theta, rows, m, program, constants, jacobian, out):  # type: ignor
                 work[15, i] = scale * gu
                 work[16, i] = scale * gv
             _products(theta, m, program, first, work, out)
-
-
-@njit(
-    types.void(_f8[::1], _i4[::1], _i8[::1], _f8[::1], _f4[:, ::1], _f4[::1]),
-    nogil=True,
-    error_model="numpy",
-)
-def look_up(theta, pixels, program, constants, values, weights):  # type: ignore[no-untyped-def]
-    """Image 2 as image 1 sees it: gain I2 + bias (k, channels) and the weight (k,) at k pixels of image 1."""
-    rows = np.empty((1, BLOCK))
-    work = np.empty((18, BLOCK))
-    cells = np.empty(BLOCK, dtype=np.int32)
-    raw = np.empty((4, BLOCK), dtype=np.int32)
-    channels, kind = program[P_CHANNELS], program[P_TYPE2]
-    size = 1 if kind == 0 else (2 if kind == 1 else 4)
-    factor = theta[9] * constants[C_UNIT2]
-    for first in range(0, len(pixels), BLOCK):
-        m = min(BLOCK, len(pixels) - first)
-        for i in range(m):
-            rows[0, i] = pixels[first + i]
-        _warp(theta, rows, m, program, constants, work)
-        _cells(m, program[P_WIDTH2], program[P_HEIGHT2], work, cells)
-        _border(m, program, constants, cells, work)
-        for c in range(channels):
-            _taps(program[P_IMAGE2] + size * c, kind, channels, program[P_WIDTH2], m, cells, raw)
-            if kind == 2:
-                _interpolate(raw.view(np.float32), m, work)
-            else:
-                _interpolate(raw, m, work)
-            for i in range(m):
-                values[first + i, c] = factor * work[14, i] + theta[10]
-        for i in range(m):
-            weights[first + i] = work[11, i]

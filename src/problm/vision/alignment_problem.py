@@ -15,6 +15,8 @@ solution negligible: it is about ``k^2 / (2 w g^2)`` pixels for an image of widt
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,7 @@ from ..losses import Loss
 from ..normal import Normal
 from ..problem import Theta
 from . import alignment_kernels as ak
+from .alignment_sample import Sample, look_up, score_warps
 from .images import Image, Mask
 from .pixel_order import PixelOrder
 from .warps import Frame, Retraction, nearest
@@ -108,6 +111,11 @@ class AlignmentProblem(CompiledProblem):
         """The point (11,) of a warp in pixels; of the nearest warp of the model, if it is of another."""
         return np.concatenate([nearest(self.frame.normalised(matrix), self.model).reshape(9), [gain, bias]])
 
+    def points(self, matrices: Array) -> Array:
+        """Points (k, 11) of homographies (k, 3, 3) in pixels."""
+        normalised = np.stack([self.frame.normalised(matrix) for matrix in matrices]).reshape(-1, 9)
+        return np.column_stack([normalised, np.ones(len(matrices)), np.zeros(len(matrices))])
+
     def matrix(self, theta: Array) -> Array:
         """The warp (3, 3) in pixels at a point."""
         return self.frame.pixels(theta[:9].reshape(3, 3))
@@ -116,89 +124,30 @@ class AlignmentProblem(CompiledProblem):
         """``gain I2 + bias`` (k, channels) and weights (k,) at the pixels of image 1 with these numbers."""
         values = np.empty((len(pixels), self.image1.channels), dtype=np.float32)
         weights = np.empty(len(pixels), dtype=np.float32)
-        ak.look_up(self._point(theta), pixels, self.kernel.program, self.kernel.constants, values, weights)
+        look_up(self._point(theta), pixels, self.kernel.program, self.kernel.constants, values, weights)
         return values, weights
 
     def sample(self, theta: Array, most: int = 20_000) -> Sample:
         """Both images at up to ``most`` pixels, evenly spread over those of image 1 that are used."""
+        chosen, own = self._some(most)
+        return Sample(own, *self.look_up(theta, chosen))
+
+    def scores(self, thetas: Array, most: int) -> Array:
+        """(k,) correlation times the root of the overlap at each of some points (k, 11), on up to ``most`` pixels."""
+        scores = np.empty(len(thetas))
+        chosen, own = self._some(most)
+        score_warps(thetas, chosen, own, self.kernel.program, self.kernel.constants, scores)
+        return scores
+
+    def _some(self, most: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Numbers (k,) and values (k, channels) of up to ``most`` pixels, evenly spread over those that are used."""
         pixels = self.data.columns[0]
         # A step that has no common factor with the width keeps the sample off vertical lines.
         step = max(1, len(pixels) // most)
-        while step > 1 and np.gcd(step, self.image1.shape[1]) > 1:
+        while step > 1 and math.gcd(step, self.image1.shape[1]) > 1:
             step += 1
         chosen = np.ascontiguousarray(pixels[step // 2 :: step])
-        values, weights = self.look_up(theta, chosen)
-        own = self.image1.pixels.reshape(-1, self.image1.channels)[chosen].astype(np.float64) * self.image1.unit
-        return Sample(own, values.astype(np.float64), weights.astype(np.float64))
-
-
-class Sample:
-    """Values of both images at some pixels of image 1, and statistics of them where the images overlap."""
-
-    def __init__(self, first: Array, second: Array, weights: Array) -> None:
-        self.first, self.second, self.weights = first, second, weights
-        self._inside = weights > 0.5
-
-    @property
-    def overlap(self) -> float:
-        """Share of the pixels that lie in image 2."""
-        return float(self._inside.mean())
-
-    def outside_level(self, loss: Loss) -> float:
-        """k such that a pixel outside costs what the average pixel inside does."""
-        if not self._inside.any():
-            return 0.0
-        norms = ((self.second - self.first)[self._inside] ** 2).sum(axis=1)
-        if loss.is_linear:
-            return float(np.sqrt(norms.mean()))
-        target = float(loss.cost(norms).mean())
-        low, high = 0.0, float(np.sqrt(norms.max()))
-        for _ in range(60):  # the loss rises with the norm
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if loss.cost(np.array([middle**2]))[0] < target else (low, middle)
-        return high
-
-    def cost(self, loss: Loss, outside: float) -> float:
-        """Mean cost a pixel, with k = ``outside``; what the problem's cost is, up to the sample."""
-        norms = ((self.second - self.first) ** 2).sum(axis=1)
-        return float(loss.cost(self.weights * norms + (1.0 - self.weights) * outside**2).mean())
-
-    def gain_and_bias(self) -> tuple[float, float]:
-        """``gain``, ``bias`` that give image 2 the mean and contrast of image 1 in the overlap.
-
-        By moments, not by regression: at a start that is off by pixels the images correlate weakly, and regression
-        would flatten image 2.
-        """
-        a, b = self.first[self._inside], self.second[self._inside]
-        if len(a) < 2 or not b.std() > 0.0 or not a.std() > 0.0:
-            return 1.0, 0.0
-        gain = float(a.std() / b.std())
-        return gain, float(a.mean() - gain * b.mean())
-
-    def brightness(self) -> float:
-        """Difference of the mean values in the overlap, in standard deviations of image 1 there."""
-        a, b = self.first[self._inside], self.second[self._inside]
-        contrast = float(a.std()) if len(a) else 0.0
-        return float(b.mean() - a.mean()) / contrast if contrast > 0.0 else 0.0
-
-    def spread(self) -> float:
-        """Robust standard deviation of the residuals' norms in the overlap: 1.4826 times their median."""
-        if not self._inside.any():
-            return 0.0
-        return 1.4826 * float(np.median(np.sqrt(((self.second - self.first)[self._inside] ** 2).sum(axis=1))))
-
-    def correlation(self) -> float:
-        """Normalised cross-correlation in the overlap; 0 where one of the images is flat."""
-        return correlation(self.first[self._inside], self.second[self._inside])
-
-
-def correlation(a: Array, b: Array) -> float:
-    """Normalised cross-correlation of two arrays of a shape; 0 where one is flat or empty."""
-    if a.size < 2:
-        return 0.0
-    a, b = a - a.mean(axis=0), b - b.mean(axis=0)
-    scale = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    return float((a * b).sum()) / scale if scale > 0.0 else 0.0
+        return chosen, self.image1.pixels.reshape(-1, self.image1.channels)[chosen] * np.float32(self.image1.unit)
 
 
 def soft_mask(valid: Mask) -> NDArray[np.float32]:

@@ -3,10 +3,11 @@ r"""The search for the warp, from coarse to fine; every level is one solve of th
 **Depth.** Halving stops at about 24 pixels, and earlier if the images already correlate well at the start: coarse
 levels find large motions, and a good start needs none.
 
-**The coarsest level** decides whether the search ends in the right minimum, and its solves cost a millisecond each. So
-where the images correlate poorly after the first (below 0.9), it is solved again by way of simpler models
-(translation, affine, then the model asked for), as corrections of the start, and where that is no better, from starts
-shifted by a quarter of the image as well.
+**The coarsest level** decides whether the search ends in the right minimum, and its solves cost a millisecond or two
+each. So where the images correlate poorly after the first (below 0.9), shifts of the start by up to a third of the
+image are compared, without solving anything, and the level is solved again from the best few of them, by way of
+simpler models (affine, then the model asked for); last from the start itself, translation first. That ends once a fit
+is good, or fair (0.7) and found a second time: photographs with parallax never correlate well.
 
 **Finer levels** start where the coarser one ended, unless the start of that one fits the finer images better, so a
 level that went astray does no harm. Only the finest is solved to convergence.
@@ -25,17 +26,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ..losses import Loss
 from ..result import Result, Status
 from ..solver import solve
-from .alignment_problem import AlignmentProblem, Sample
+from .alignment_problem import AlignmentProblem
 from .alignment_result import Alignment, Level
+from .alignment_sample import Sample
 from .alignment_start import feature_homography, phase_translation
 from .images import Image, halve
 from .secant import SecantProblem
-from .warps import plausible
+from .warps import corner_error, plausible
 
 Array = NDArray[np.float64]
 
@@ -43,14 +46,16 @@ COARSEST_SIDE = 24
 _FIRST_BATCH = 1000
 _GOOD = 0.9
 """Correlation from which on a coarse fit is not questioned."""
+_AGREED = 0.7
+"""... and where two starts led to it."""
 _DEEP_ENOUGH = 0.95
 _REMAINING = 0.5
 """Step that may remain at the end, in standard errors of the parameters."""
 _COARSE = {"ftol": 1e-4, "max_iter": 60}
 _UP = np.array([[2.0, 0.0, 0.5], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]])
 _DOWN = np.linalg.inv(_UP)
-_SHIFTS = ((0.25, 0.0), (-0.25, 0.0), (0.0, 0.25), (0.0, -0.25), (0.2, 0.2), (-0.2, 0.2), (0.2, -0.2), (-0.2, -0.2))
-_PROMISING = 3
+_REACH, _STEPS, _FEW, _PROMISING = 1 / 3, 6, 600, 3
+"""Shifts that are tried: up to this share of the image, so many steps each way, on so many pixels; and solved from."""
 _LADDERS = {
     "translation": ("translation",),
     "euclidean": ("translation", "euclidean"),
@@ -104,6 +109,7 @@ class Search:
     began: float
     _pyramid: list[tuple[Image, Image]] = field(default_factory=list)
     _probes: dict[int, AlignmentProblem] = field(default_factory=dict)
+    _samples: dict[tuple[int, bytes, float, float], Sample] = field(default_factory=dict)
     _done: list[Level] = field(default_factory=list)
 
     def run(self, matrix: Array | None, how: str | None, depth: int, shallow: bool) -> Alignment:
@@ -177,52 +183,56 @@ class Search:
         highest = self.score(start, level)
 
         def consider(guess: Guess, models: tuple[str, ...]) -> bool:
+            """Whether the solve by way of these models ends where the best one does, or is a better one."""
             nonlocal best, highest
             for model in models:
                 found = self.solve(guess, level, model, fit and model == self.model, first=True)
                 guess = found[0]
-            score = self.score(guess, level)
+            before, score = best[0], self.score(guess, level)
             if score > highest:
                 best, highest = found, score
-                return True
-            return False
+            return corner_error(before.matrix, guess.matrix, self.images(level)[0].shape) < 1.0
 
-        def poor() -> bool:
-            return self.sample(best[0], level).correlation() < _GOOD
+        def correlation() -> float:
+            return self.sample(best[0], level).correlation()
 
         ladder = _LADDERS[self.model]
         consider(start, (self.model,))
-        if len(ladder) > 1 and poor():
-            consider(start, ladder)
-        if poor():
-            for guess in self.shifted(start, level, ladder[0]):
-                consider(guess, ladder[1:] or ladder)
+        if correlation() < _GOOD:
+            for guess in self.shifted(start, level):
+                again = consider(guess, ladder[1:] or ladder)
+                if correlation() >= (_AGREED if again else _GOOD):
+                    break
+            else:
+                consider(start, ladder)
         for how in ("phase", "features") if auto else ():
-            if poor():
+            if correlation() < _GOOD:
                 try:
                     other, found = self.elsewhere(how, start)
                 except ImportError:
                     continue
                 other = other.coarser(level)
                 other = self.with_moments(other, level) if fit else other
-                if consider(other, (self.model,)):
-                    text = found
+                before = highest
+                consider(other, (self.model,))
+                text = found if highest > before else text
         return self.take(best), text
 
-    def shifted(self, start: Guess, level: int, model: str) -> list[Guess]:
-        """The best that the simplest model finds from starts shifted by a quarter of the image, at most three.
-
-        Several of them end in the same place: the larger models, which cost most, are tried once there.
-        """
+    def shifted(self, start: Guess, level: int) -> list[Guess]:
+        """The starts shifted by up to a third of the image that fit best, among their neighbours and of all."""
         h, w = self.images(level)[0].shape
-        found: list[tuple[float, Guess]] = []
-        for x, y in _SHIFTS:
-            shift = np.array([[1.0, 0.0, x * w], [0.0, 1.0, y * h], [0.0, 0.0, 1.0]])
-            guess, _ = self.solve(replace(start, matrix=start.matrix @ shift), level, model, False, first=True)
-            if all(np.abs(guess.matrix - other.matrix)[:2, 2].max() > 1.0 for _, other in found):
-                found.append((self.score(guess, level), guess))
-        found.sort(key=lambda pair: -pair[0])
-        return [guess for _, guess in found[:_PROMISING]]
+        probe = self.probe(level)
+        steps = np.linspace(-_REACH, _REACH, 2 * _STEPS + 1)
+        y, x = (axis.ravel() for axis in np.meshgrid(steps * h, steps * w, indexing="ij"))
+        shifts = np.tile(np.eye(3), (len(x), 1, 1))
+        shifts[:, 0, 2], shifts[:, 1, 2] = x, y
+        matrices = start.matrix @ shifts
+        scores = probe.scores(probe.points(matrices), _FEW).reshape(len(steps), len(steps))
+        padded = np.pad(scores, 1, constant_values=-1.0)
+        around = sliding_window_view(padded, (3, 3)).max(axis=(2, 3))
+        peaks = np.flatnonzero((scores >= around) & (scores > 0.0))
+        best = peaks[np.argsort(-scores.ravel()[peaks])[:_PROMISING]]
+        return [replace(start, matrix=matrices[k]) for k in best]
 
     def score(self, guess: Guess, level: int) -> float:
         """Correlation times the root of the overlap: the cost would prefer a poor fit of much to a good fit of half."""
@@ -319,9 +329,12 @@ class Search:
         return sample.outside_level(loss) if self.outside is None else self.outside
 
     def sample(self, guess: Guess, level: int) -> Sample:
-        """Both images at some 5000 pixels: enough to compare guesses, at a fifth of a millisecond."""
-        probe = self.probe(level)
-        return probe.sample(probe.point(guess.matrix, guess.gain, guess.bias), 5000)
+        """Both images at some 5000 pixels: enough to compare guesses, at a tenth of a millisecond."""
+        key = (level, guess.matrix.tobytes(), guess.gain, guess.bias)
+        if key not in self._samples:
+            probe = self.probe(level)
+            self._samples[key] = probe.sample(probe.point(guess.matrix, guess.gain, guess.bias), 5000)
+        return self._samples[key]
 
     def probe(self, level: int) -> AlignmentProblem:
         """A problem for looking only."""
