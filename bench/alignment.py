@@ -197,12 +197,10 @@ def _lm_pair(data: str, name: str, where: str, quick: bool) -> list[dict[str, An
     for way, options in ways.items():
         with cpu_clock():
             found, seconds = timed(lambda options=options: problm.align(first, second, **common, **options))
-        ahead = seconds - found.result.seconds
-        runs[way] = (found, seconds, [ahead + s for s in found.result.history.seconds])
+        runs[way] = (found, seconds, seconds - found.result.seconds)
     lowest, own = min(r[0].cost for r in runs.values()), runs["LM"][0].cost
     reach = {
-        way: [first_within(found, 1.01 * f, seconds) for f in (lowest, own)]
-        for way, (found, _, seconds) in runs.items()
+        way: [first_within(found, 1.01 * f, ahead) for f in (lowest, own)] for way, (found, _, ahead) in runs.items()
     }
     return [
         {
@@ -221,9 +219,16 @@ def _lm_pair(data: str, name: str, where: str, quick: bool) -> list[dict[str, An
     ]
 
 
-def first_within(found: Any, level: float, seconds: list[float]) -> float:
-    """When the cost over all pixels of the finest level first was at most ``level``; the costs fall along the path."""
-    path, problem = found.result.history.path, found.problem
+def first_within(found: Any, level: float, ahead: float) -> float:
+    """When the cost over all pixels of the finest level, begun after ``ahead`` seconds, first was at most ``level``.
+
+    The path begins with what the level before found, if there is one; the costs fall along it.
+    """
+    history, problem = found.result.history, found.problem
+    path, seconds = list(history.path), [ahead + s for s in history.seconds]
+    if len(found.levels) > 1:
+        path.insert(0, problem.point(found.levels[-2].matrix, found.gain, found.bias))
+        seconds.insert(0, ahead)
     first = bisect.bisect_left(path, True, key=lambda theta: problem.cost(theta) <= level)
     return seconds[first] if first < len(path) else float("inf")
 

@@ -34,7 +34,8 @@ def adelaide_files(data: str, name: str) -> tuple[str, str]:
 
 def adelaide_images(data: str, name: str, most: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The two images in grey, halved until they have at most so many pixels."""
-    from problm.vision.images import halve, read_image
+    from problm.vision.images import read_image
+    from problm.vision.pyramid import halve
 
     found = []
     for path, which in zip(adelaide_files(data, name), ("image1", "image2"), strict=True):

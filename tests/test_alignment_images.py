@@ -10,8 +10,9 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 from problm.vision import images
-from problm.vision.images import Image, blur, deepest, halve, pyramid, read_image
+from problm.vision.images import Image, read_image
 from problm.vision.pixel_order import PixelOrder, draw_stratified
+from problm.vision.pyramid import blur, deepest, halve, pyramid
 from problm.vision.resampling import resample
 
 RNG = np.random.default_rng(0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import time
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,12 @@ from numpy.typing import ArrayLike
 
 from ..losses import LOSSES, Loss, as_loss
 from ..options import Options, suggest
+from ..sampling import as_generator
 from .alignment_result import Alignment
 from .alignment_search import COARSEST_SIDE, Search
-from .images import Source, deepest, read_image
-from .images import blur as blurred
+from .images import Source, read_image
+from .pyramid import blur as blurred
+from .pyramid import deepest
 from .warps import MODELS, as_matrix
 
 LINEARIZATIONS = ("forward", "esm")
@@ -99,7 +102,7 @@ def align(
     (True, array([ 2.5 , -1.25]))
     """
     began = time.perf_counter()
-    _check(model, levels, loss, f_scale, photometric, blur, linearization, outside, initial, options)
+    _check(model, levels, loss, f_scale, photometric, blur, linearization, outside, initial, threads, rng, options)
     first = read_image(image1, "image1", mask1, color=color)
     second = read_image(image2, "image2", mask2, color=color)
     if first.channels != second.channels:
@@ -138,6 +141,8 @@ def _check(
     linearization: str,
     outside: float | None,
     initial: Any,
+    threads: int | None,
+    rng: Any,
     options: dict[str, Any],
 ) -> None:
     """Raise for what is wrong before any work."""
@@ -151,12 +156,16 @@ def _check(
         as_matrix(initial)
     if isinstance(levels, str):
         _choice("levels", levels, ("auto",), "a whole number from 1, or 'auto'")
-    elif isinstance(levels, bool) or int(levels) != levels or levels < 1:
+    elif isinstance(levels, bool) or not isinstance(levels, Real) or int(levels) != levels or levels < 1:
         raise ValueError(f"levels must be a whole number from 1, or 'auto', got {levels!r}")
-    if not (math.isfinite(blur) and 0.0 <= blur <= 100.0):
+    if not (isinstance(blur, Real) and 0.0 <= blur <= 100.0):
         raise ValueError(f"blur must be a standard deviation from 0 to 100 pixels, got {blur!r}")
-    if outside is not None and not (math.isfinite(outside) and outside >= 0.0):
+    if outside is not None and not (isinstance(outside, Real) and 0.0 <= outside < math.inf):
         raise ValueError(f"outside must be a residual from 0, or None, got {outside!r}")
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1):
+        raise ValueError(f"threads must be a whole number from 1, or None for all cores, got {threads!r}")
+    if not isinstance(rng, (int, np.integer, np.random.Generator)):
+        as_generator(rng)
     if not isinstance(loss, (str, Loss)) or (isinstance(loss, Loss) and loss.name not in LOSSES):
         raise TypeError(f"loss must be one of {', '.join(LOSSES)}: the pixels are evaluated by compiled code")
     as_loss(loss, 1.0 if f_scale is None else f_scale)

@@ -77,6 +77,8 @@ class AlignmentProblem(CompiledProblem):
             pixels = np.flatnonzero(image1.valid).astype(np.int32)
             values = image1.pixels.reshape(h1 * w1, -1)[pixels]
         weights = None if image2.valid is None else soft_mask(image2.valid)
+        self.nothing_to_see = weights is not None and not weights.any()
+        """Whether image 2 has no pixel with valid ones around it."""
         program = _program(image1, image2, model, photometric, weights)
         constants = _constants(image1, image2, self.frame, outside)
         kernel = Kernel(

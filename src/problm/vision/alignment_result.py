@@ -57,8 +57,6 @@ class Alignment:
     bias: float
     photometric: bool
     """Whether gain and bias were estimated; else they are 1 and 0."""
-    overlap: float
-    """Share of the used pixels of image 1 that fall into image 2."""
     ncc: float
     """Normalised cross-correlation of the images in the overlap, on up to 20,000 pixels."""
     levels: tuple[Level, ...]
@@ -143,9 +141,18 @@ class Alignment:
     @cached_property
     def inside(self) -> Mask:
         """(rows, columns) of image 1: where a used pixel falls into the used part of image 2."""
-        image = self.problem.image1
-        inside: Mask = (self._seen[1] > 0.5).reshape(image.shape)
-        return inside if image.valid is None else inside & image.valid
+        image1, image2 = self.problem.image1, self.problem.image2
+        used = np.ones(image2.shape, dtype=np.float32) if image2.valid is None else image2.valid.astype(np.float32)
+        seen, inside = resample(used, self.matrix, image1.shape, 0.0)
+        if image2.valid is not None:
+            inside &= seen > 0.999  # all four pixels that the value there is made of
+        return inside if image1.valid is None else inside & image1.valid
+
+    @cached_property
+    def overlap(self) -> float:
+        """Share of the used pixels of image 1 that fall into the used part of image 2."""
+        valid = self.problem.image1.valid
+        return float(self.inside.mean() if valid is None else self.inside[valid].mean())
 
     @cached_property
     def residuals(self) -> NDArray[np.float32]:

@@ -36,7 +36,8 @@ from .alignment_problem import AlignmentProblem
 from .alignment_result import Alignment, Level
 from .alignment_sample import Sample
 from .alignment_start import feature_homography, phase_translation
-from .images import Image, halve
+from .images import Image
+from .pyramid import halve
 from .secant import SecantProblem
 from .warps import corner_error, plausible
 
@@ -44,6 +45,7 @@ Array = NDArray[np.float64]
 
 COARSEST_SIDE = 24
 _FIRST_BATCH = 1000
+_LEAST_PIXELS = 64
 _GOOD = 0.9
 """Correlation from which on a coarse fit is not questioned."""
 _AGREED = 0.7
@@ -149,8 +151,18 @@ class Search:
         return (start, f"the identity ({text})") if found is None else (Guess(found), text)
 
     def check_overlap(self, start: Guess) -> None:
-        sample = self.sample(start, 0)
-        if sample.overlap * self.probe(0).n < 64:
+        used, reached = self.probe(0).n, self.sample(start, 0).overlap
+        if used < _LEAST_PIXELS:
+            raise ValueError(
+                f"image1: only {used} pixels are used, and alignment needs {_LEAST_PIXELS}; check mask1, and the image "
+                "for NaN and transparency"
+            )
+        if self.probe(0).nothing_to_see:
+            raise ValueError(
+                "image2: every pixel is within two pixels of one that is not used, so there is nothing to compare; "
+                "check mask2, and the image for NaN and transparency"
+            )
+        if reached * used < _LEAST_PIXELS:
             raise ValueError(
                 "initial: under this start hardly any pixel of image1 falls into image2, so there is nothing to "
                 'compare; pass a matrix that maps pixels of image 1 to pixels of image 2, or initial="auto"'
@@ -360,7 +372,6 @@ class Search:
             gain=float(theta[9]),
             bias=float(theta[10]),
             photometric=fit,
-            overlap=sample.overlap,
             ncc=sample.correlation(),
             levels=tuple(self._done),
             start=text,

@@ -1,12 +1,9 @@
-r"""Images: reading, checking, grey, pyramid, blur.
+r"""Images: reading, checking, grey.
 
 An `Image` is a plane of numbers as the compiled kernels read it: uint8, uint16 or float32, rows first, one or three
 channels interleaved, with the value of one stored unit (1/255, 1/65535 or 1, so that integer images span 0 to 1 and
 floats are taken as they are) and, if some pixels are to be ignored, a mask. Grey uint8 images are used in place.
-
-A pyramid level halves the image with the separable filter (1, 3, 3, 1) / 8, whose centre lies between pixels:
-pixel x of the coarse image is centred at 2x + 1/2 of the fine one. Masked pixels do not contribute; a coarse pixel
-is valid when at least half of what it is made of is.
+What is made of images (blurred ones, pyramids) is in `problm.vision.pyramid`.
 """
 
 from __future__ import annotations
@@ -37,8 +34,9 @@ Plane = NDArray[Any]
 Source = Any
 """What users pass: an array, a PIL image, or the path of a file."""
 
-_f4, _i8 = types.float32, types.int64
-_INPUTS = (types.uint8, types.uint16, types.float32)
+INPUTS = (types.uint8, types.uint16, types.float32)
+"""Types of pixels that compiled code reads."""
+_f4 = types.float32
 
 
 @dataclass(frozen=True)
@@ -64,15 +62,18 @@ class Image:
         """The pixels as float32 in units of one."""
         return self.pixels.astype(np.float32) * np.float32(self.unit)
 
-    def contrast(self) -> float:
-        """Standard deviation of the valid pixels, estimated on at most some 100,000 of them."""
-        step = max(1, math.isqrt(self.shape[0] * self.shape[1] // 100_000))
-        sample = self.pixels[::step, ::step].astype(np.float64)
+    def varies(self, most: int) -> bool:
+        """Whether the valid pixels differ by more than rounding: at least some ``most`` of them are looked at."""
+        step = max(1, math.isqrt(self.shape[0] * self.shape[1] // most))
+        sample = self.pixels[::step, ::step]
         if self.valid is not None:
             sample = sample[self.valid[::step, ::step]]
             if sample.size == 0:
-                sample = self.pixels[self.valid].astype(np.float64)
-        return float(sample.std()) * self.unit if sample.size else 0.0
+                sample = self.pixels[self.valid]
+        if sample.size == 0:
+            return False
+        values = sample.astype(np.float64)
+        return bool(values.std() > 1e-6 * np.abs(values).max())
 
 
 def read_image(source: Source, name: str, mask: ArrayLike | None = None, *, color: bool = False) -> Image:
@@ -108,9 +109,13 @@ def read_image(source: Source, name: str, mask: ArrayLike | None = None, *, colo
             raise ValueError(f"{mask_name} leaves no usable pixel of {name}; true marks the pixels to use")
     elif valid is not None and not valid.any():
         raise ValueError(f"{name} has no usable pixel: all are masked, transparent or not finite")
-    image = Image(_colour(array) if color else _grey(array), _unit(array.dtype), valid)
-    contrast = image.contrast()
-    if not contrast > 1e-6 * max(1.0, float(np.abs(image.pixels[0, 0]).max()) * image.unit):
+    with np.errstate(over="raise"):
+        try:
+            image = Image(_colour(array) if color else _grey(array), _unit(array.dtype), valid)
+        except FloatingPointError as error:
+            raise ValueError(f"{name} holds numbers beyond 3e38; divide it by its largest value") from error
+    # A few thousand pixels nearly always show it; all of them take as long as a step of the solver.
+    if not (image.varies(4000) or image.varies(100_000)):
         raise ValueError(
             f"{name} is constant: there is nothing to align; pass an image with texture, or check the file and the mask"
         )
@@ -139,6 +144,9 @@ def _as_array(source: Source, name: str) -> tuple[Plane, Mask | None]:
             mask = np.ma.getmaskarray(source)
             shown = ~np.asarray(np.any(mask.reshape(*plain.shape[:2], -1), axis=2), dtype=np.bool_)
             return plain, shown if valid is None else valid & shown
+        if source is None or isinstance(source, (bytes, bytearray)):
+            kind = "None" if source is None else "bytes"
+            raise TypeError(f"{name} must be an array, a PIL image or the path of a file as text, got {kind}")
         try:
             array = np.asarray(source)
         except (TypeError, ValueError) as error:
@@ -199,6 +207,8 @@ def _from_file(path: Path, name: str) -> Plane:
         ) from error
     if not path.exists():
         raise FileNotFoundError(f"{name}: there is no file {str(path)!r}")
+    if path.is_dir():
+        raise ValueError(f"{name}: {str(path)!r} is a folder; pass the name of an image file")
     with _readable(path, name):
         if not path.is_file():
             raise ValueError("it is no file")
@@ -268,7 +278,7 @@ def _grey(array: Plane) -> Plane:
 
 
 @njit(
-    [types.void(types.Array(t, 3, "C", readonly=True), _f4[:, ::1]) for t in _INPUTS],
+    [types.void(types.Array(t, 3, "C", readonly=True), _f4[:, ::1]) for t in INPUTS],
     nogil=True,
     fastmath=True,
 )
@@ -280,151 +290,3 @@ def _luma(colour, grey):  # type: ignore[no-untyped-def]
                 + np.float32(0.587) * colour[y, x, 1]
                 + np.float32(0.114) * colour[y, x, 2]
             )
-
-
-@njit(
-    [types.void(types.Array(t, 2, "C", readonly=True), _i8, _f4[:, ::1]) for t in _INPUTS],
-    nogil=True,
-    fastmath=True,
-)
-def _halve_into(fine, c, coarse):  # type: ignore[no-untyped-def]
-    """Filter (1, 3, 3, 1) / 8 in both directions, every second pixel of c channels; the border is repeated."""
-    h, length = fine.shape
-    outer, inner = np.float32(0.125), np.float32(0.375)
-    line = np.empty(length + 2 * c, dtype=np.float32)
-    for y in range(coarse.shape[0]):
-        a, b, d = fine[max(2 * y - 1, 0)], fine[2 * y], fine[min(2 * y + 2, h - 1)]
-        e = fine[2 * y + 1]
-        for i in range(length):
-            line[c + i] = outer * (np.float32(a[i]) + np.float32(d[i])) + inner * (np.float32(b[i]) + np.float32(e[i]))
-        for k in range(c):
-            line[k] = line[c + k]
-            line[c + length + k] = line[length + k]
-        if c == 1:
-            for x in range(coarse.shape[1]):
-                coarse[y, x] = outer * (line[2 * x] + line[2 * x + 3]) + inner * (line[2 * x + 1] + line[2 * x + 2])
-        else:
-            for x in range(coarse.shape[1] // c):
-                for k in range(c):
-                    at = 2 * x * c + k
-                    coarse[y, x * c + k] = outer * (line[at] + line[at + 3 * c]) + inner * (
-                        line[at + c] + line[at + 2 * c]
-                    )
-
-
-@njit(
-    [types.void(types.Array(t, 2, "C", readonly=True), _i8, _f4, _f4[:, ::1]) for t in _INPUTS],
-    nogil=True,
-    fastmath=True,
-)
-def _smooth_into(source, c, side, target):  # type: ignore[no-untyped-def]
-    """Filter (side, 1 - 2 side, side) in both directions on c channels; the border is repeated."""
-    h, length = source.shape
-    centre = np.float32(1.0) - np.float32(2.0) * side
-    line = np.empty(length + 2 * c, dtype=np.float32)
-    for y in range(h):
-        a, b, d = source[max(y - 1, 0)], source[y], source[min(y + 1, h - 1)]
-        for i in range(length):
-            line[c + i] = centre * np.float32(b[i]) + side * (np.float32(a[i]) + np.float32(d[i]))
-        for k in range(c):
-            line[k] = line[c + k]
-            line[c + length + k] = line[length + k]
-        out = target[y]
-        for i in range(length):
-            out[i] = centre * line[c + i] + side * (line[i] + line[2 * c + i])
-
-
-@njit(
-    types.void(_f4[:, ::1], _i8, _f4[::1], _f4[:, ::1]),
-    nogil=True,
-    fastmath=True,
-)
-def _convolve(source, c, kernel, target):  # type: ignore[no-untyped-def]
-    """Separable symmetric filter on c channels; the border is repeated. ``kernel``: the centre and one side."""
-    h, length = source.shape
-    radius = len(kernel) - 1
-    pad = radius * c
-    line = np.empty(length + 2 * pad, dtype=np.float32)
-    for y in range(h):
-        centre = source[y]
-        for i in range(length):
-            line[pad + i] = kernel[0] * centre[i]
-        for j in range(1, radius + 1):
-            up, low, weight = source[max(y - j, 0)], source[min(y + j, h - 1)], kernel[j]
-            for i in range(length):
-                line[pad + i] += weight * (up[i] + low[i])
-        for i in range(pad):
-            line[i] = line[pad + i % c]
-            line[pad + length + i] = line[pad + length - c + i % c]
-        out = target[y]
-        for i in range(length):
-            out[i] = kernel[0] * line[pad + i]
-        for j in range(1, radius + 1):
-            step, weight = j * c, kernel[j]
-            for i in range(length):
-                out[i] += weight * (line[pad + i - step] + line[pad + i + step])
-
-
-def halve(image: Image) -> Image:
-    """The next coarser level of the pyramid; sides of n pixels become n // 2."""
-    if image.valid is None:
-        return Image(_halved(image.pixels), image.unit)
-    known = image.valid.astype(np.float32)
-    weight = _halved(known)
-    spread = known if image.pixels.ndim == 2 else known[:, :, None]
-    total = _halved(np.ascontiguousarray(image.pixels.astype(np.float32) * spread))
-    safe = np.maximum(weight, np.float32(1e-6))
-    pixels = total / (safe if total.ndim == 2 else safe[:, :, None])
-    return Image(pixels, image.unit, weight >= 0.5)
-
-
-def _halved(plane: Plane) -> NDArray[np.float32]:
-    h, w = plane.shape[0] // 2, plane.shape[1] // 2
-    channels = 1 if plane.ndim == 2 else plane.shape[2]
-    coarse = np.empty((h, w * channels), dtype=np.float32)
-    _halve_into(plane.reshape(plane.shape[0], -1), channels, coarse)
-    return coarse.reshape((h, w, *plane.shape[2:]))
-
-
-def blur(image: Image, sigma: float) -> Image:
-    """Gaussian blur of standard deviation ``sigma`` pixels; masked pixels do not contribute.
-
-    Up to 0.7 pixels by three taps of the same variance, beyond by samples of the Gaussian up to three sigma.
-    """
-    if sigma <= 0.0:
-        return image
-    if image.valid is None:
-        return Image(_blurred(image.pixels, sigma), image.unit)
-    known = image.valid.astype(np.float32)
-    weight = np.maximum(_blurred(known, sigma), np.float32(1e-6))
-    spread = known if image.pixels.ndim == 2 else known[:, :, None]
-    total = _blurred(image.pixels.astype(np.float32) * spread, sigma)
-    return Image(total / (weight if total.ndim == 2 else weight[:, :, None]), image.unit, image.valid)
-
-
-def _blurred(plane: Plane, sigma: float) -> NDArray[np.float32]:
-    channels = 1 if plane.ndim == 2 else plane.shape[2]
-    rows = np.ascontiguousarray(plane).reshape(plane.shape[0], -1)
-    target = np.empty(rows.shape, dtype=np.float32)
-    if sigma * sigma <= 0.5:
-        _smooth_into(rows, channels, np.float32(0.5 * sigma * sigma), target)
-        return target.reshape(plane.shape)
-    radius = max(1, math.ceil(3.0 * sigma))
-    side = np.exp(-0.5 * (np.arange(radius + 1) / sigma) ** 2)
-    kernel = (side / (2.0 * side.sum() - side[0])).astype(np.float32)
-    _convolve(rows.astype(np.float32, copy=False), channels, kernel, target)
-    return target.reshape(plane.shape)
-
-
-def pyramid(image: Image, levels: int) -> list[Image]:
-    """The image and ``levels - 1`` coarser ones, finest first."""
-    images = [image]
-    while len(images) < levels:
-        images.append(halve(images[-1]))
-    return images
-
-
-def deepest(shape1: tuple[int, int], shape2: tuple[int, int], least: int) -> int:
-    """Levels until a side would fall below ``least`` pixels."""
-    side = min(*shape1, *shape2)
-    return max(1, 1 + int(math.log2(side / least))) if side >= least else 1
