@@ -48,7 +48,7 @@ def _pictures(path):
 def _scene(path):
     from problm.vision.camera_models import Intrinsics
     from problm.vision.reconstruction import Reconstruction
-    from problm.vision.reconstruction_io import write_colmap
+    from problm.vision.reconstruction_colmap import write_colmap
 
     rng = np.random.default_rng(0)
     points = rng.uniform(-1, 1, (12, 3))

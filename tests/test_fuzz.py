@@ -142,14 +142,14 @@ def test_headers_that_announce_too_much(tmp_path):
 
 
 def test_packed_reconstructions_that_unpack_to_too_much(tmp_path, monkeypatch):
-    from problm.vision import reconstruction_io
+    from problm.vision import reconstruction_bal
 
     path = tmp_path / "bomb.txt.gz"
     path.write_bytes(gzip.compress(b"1 1 1 " + b" " * 40_000_000))
     assert path.stat().st_size < 100_000
-    monkeypatch.setattr(reconstruction_io, "as_bytes", lambda value: 80_000_000)
+    monkeypatch.setattr(reconstruction_bal, "as_bytes", lambda value: 80_000_000)
     with pytest.raises(ValueError, match=r"bomb\.txt\.gz holds more than 0\.01 GB of text"):
-        reconstruction_io.read_bal(path)
+        reconstruction_bal.read_bal(path)
 
 
 # --- pages and paths -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import os
 from pathlib import Path
 
@@ -131,6 +132,7 @@ def test_common_and_select():
         ({"observations": np.array([[0.0, -1, 1, 1]])}, "point numbers"),
         ({"observations": np.array([[0.0, 0, 1, np.inf]])}, "must be finite"),
         ({"camera": [0, 1, 2]}, "camera must hold"),
+        ({"observations": [["a"]]}, "observations must be an array of real numbers"),
         ({"intrinsics": [Intrinsics("PINHOLE", (1, 1, 0, 0))] * 2, "camera": None}, "say which is whose"),
     ],
 )
@@ -230,10 +232,38 @@ def test_colmap_files_that_lie(tmp_path, files, message):
         read_colmap(folder(tmp_path, **files))
 
 
+def test_cameras_must_be_cameras():
+    m = small()
+    with pytest.raises(TypeError, match=r"intrinsics must be a problm\.Intrinsics.*500"):
+        Reconstruction.from_arrays(m.rotations, m.translations, (500.0, 1.0, 2.0), m.points, np.zeros((3, 5, 2)))
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_skipped(tmp_path):
+    folder(tmp_path)
+    expected = read_colmap(tmp_path)
+    for name in ("cameras.txt", "images.txt", "points3D.txt"):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
+    same(read_colmap(tmp_path), expected)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_camera_model_is_written_and_read_again(tmp_path, model):
+    m = small()
+    camera = Intrinsics(model, PARAMS[model], 640, 480)
+    seen = np.random.default_rng(0).normal(size=(3, 5, 2))
+    seen[1:, 3] = np.nan  # seen once
+    seen[2] = np.nan  # an image that sees nothing
+    wanted = Reconstruction.from_arrays(m.rotations, m.translations, camera, m.points, seen)
+    write_colmap(wanted, tmp_path)
+    same(read_colmap(tmp_path), wanted)
+
+
 def test_missing_and_binary_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"cameras\.txt"):
         read_colmap(tmp_path)
     folder(tmp_path)
+    with pytest.raises(NotADirectoryError, match="give the folder"):
+        read_colmap(tmp_path / "cameras.txt")
     (tmp_path / "points3D.txt").rename(tmp_path / "points3D.bin")
     with pytest.raises(FileNotFoundError, match="converted to text"):
         read_colmap(tmp_path)
@@ -275,7 +305,9 @@ def test_bal_round_trip(tmp_path):
     model = Reconstruction.from_arrays(m.rotations, m.translations, cameras, m.points, seen)
     (tmp_path / "a.txt").write_text(bal_text(model))
     (tmp_path / "a.txt.bz2").write_bytes(bz2.compress(bal_text(model).encode()))
-    for name in ("a.txt", "a.txt.bz2"):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(bal_text(model).encode()))
+    (tmp_path / "no_ending").write_bytes(gzip.compress(bal_text(model).encode()))
+    for name in ("a.txt", "a.txt.bz2", "a.txt.gz", "no_ending"):
         again = read_bal(tmp_path / name)
         np.testing.assert_allclose(again.rotations, model.rotations, atol=1e-12)
         np.testing.assert_allclose(again.residuals(), model.residuals(), atol=1e-9)

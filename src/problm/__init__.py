@@ -38,9 +38,9 @@ _WHERE = {
     "Reconstruction": "vision.reconstruction",
     "Intrinsics": "vision.camera_models",
     "read_reconstruction": "vision.reconstruction_io",
-    "read_bal": "vision.reconstruction_io",
-    "read_colmap": "vision.reconstruction_io",
-    "write_colmap": "vision.reconstruction_io",
+    "read_bal": "vision.reconstruction_bal",
+    "read_colmap": "vision.reconstruction_colmap",
+    "write_colmap": "vision.reconstruction_colmap",
     "Result": "result",
     "Status": "result",
     "Loss": "losses",
@@ -79,10 +79,10 @@ if TYPE_CHECKING:
     from .vision.outcome import Homography as Homography
     from .vision.outcome import RelativePose as RelativePose
     from .vision.reconstruction import Reconstruction as Reconstruction
-    from .vision.reconstruction_io import read_bal as read_bal
-    from .vision.reconstruction_io import read_colmap as read_colmap
+    from .vision.reconstruction_bal import read_bal as read_bal
+    from .vision.reconstruction_colmap import read_colmap as read_colmap
+    from .vision.reconstruction_colmap import write_colmap as write_colmap
     from .vision.reconstruction_io import read_reconstruction as read_reconstruction
-    from .vision.reconstruction_io import write_colmap as write_colmap
     from .warnings import ConvergenceWarning as ConvergenceWarning
     from .warnings import CovarianceWarning as CovarianceWarning
     from .warnings import ProblmWarning as ProblmWarning

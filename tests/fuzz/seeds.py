@@ -102,7 +102,7 @@ def bal() -> list[tuple[str, bytes]]:
 def colmap() -> dict[str, bytes]:
     from problm.vision.camera_models import Intrinsics
     from problm.vision.reconstruction import Reconstruction
-    from problm.vision.reconstruction_io import write_colmap
+    from problm.vision.reconstruction_colmap import write_colmap
 
     camera = Intrinsics("SIMPLE_RADIAL", (500.0, 320.0, 240.0, -0.1), 640, 480)
     turns, shifts = np.tile(np.eye(3), (3, 1, 1)), np.c_[np.zeros((3, 2)), np.arange(3.0)]

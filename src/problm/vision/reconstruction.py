@@ -5,7 +5,8 @@ the order in which bundle adjustment by variable projection reads them, because 
 residual block; a random sample of points then reads short contiguous runs.
 
 Poses map the world to the camera, ``x = R X + t``; the camera looks along +z, x goes right and y goes down in the
-image, as in COLMAP and OpenCV. `problm.vision.reconstruction_io` reads and writes files.
+image, as in COLMAP and OpenCV. `problm.vision.reconstruction_bal` and
+`problm.vision.reconstruction_colmap` read and write files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .camera_models import Intrinsics
-from .reconstruction_io import read_bal, read_colmap, read_reconstruction, whole_numbers, write_colmap
+from .reconstruction_bal import read_bal
+from .reconstruction_colmap import read_colmap, write_colmap
+from .reconstruction_io import read_reconstruction, whole_numbers
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -101,10 +104,8 @@ class Reconstruction:
         names
             (C,) names of the images.
         """
-        R = np.asarray(rotations, dtype=np.float64)
-        t = np.asarray(translations, dtype=np.float64)
-        X = np.asarray(points, dtype=np.float64)
-        seen = np.asarray(observations, dtype=np.float64)
+        R, t = _real("rotations", rotations), _real("translations", translations)
+        X, seen = _real("points", points), _real("observations", observations)
         if R.ndim != 3 or R.shape[1:] != (3, 3):
             raise ValueError(f"rotations must have the shape (C, 3, 3), got {R.shape}")
         if t.shape != (len(R), 3):
@@ -129,6 +130,12 @@ class Reconstruction:
                 f"or (M, 4) rows of image, point, x, y; got {seen.shape}"
             )
         cameras = (intrinsics,) if isinstance(intrinsics, Intrinsics) else tuple(intrinsics)
+        for one in cameras:
+            if not isinstance(one, Intrinsics):
+                raise TypeError(
+                    f"intrinsics must be a problm.Intrinsics, or a sequence of them; got {one!r}, "
+                    "which is not: Intrinsics('SIMPLE_RADIAL', (f, cx, cy, k)) makes one"
+                )
         if camera is None:
             if len(cameras) not in (1, len(R)):
                 raise ValueError(
@@ -231,6 +238,13 @@ class Reconstruction:
             f"Reconstruction({len(self.rotations)} images, {len(self.points)} points, "
             f"{len(self.xy)} observations, {len(self.intrinsics)} cameras)"
         )
+
+
+def _real(name: str, values: ArrayLike) -> Array:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of real numbers ({error})") from None
 
 
 def tracks_of(

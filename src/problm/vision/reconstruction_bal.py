@@ -1,0 +1,139 @@
+"""Problems of "Bundle Adjustment in the Large": text files of nothing but numbers.
+
+BAL has the camera look along -z: its point is projected to ``-(x, y) / z``. The reader turns the camera by 180
+degrees about x and flips the image's y, which makes the model exactly COLMAP's RADIAL with its principal point at 0
+and leaves the length of every residual as it was. What a file says is not trusted (`problm.vision.reconstruction_io`).
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+import warnings
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..memory import as_bytes
+from .camera_models import Intrinsics
+from .reconstruction_io import named, whole_numbers
+
+if TYPE_CHECKING:
+    from .reconstruction import Reconstruction
+
+Array = NDArray[np.float64]
+_TEXT_TO_MEMORY = 8
+"""Bytes that a byte of text may take while it is read: the text twice, its numbers, and what is made of them."""
+_PIECE = 1 << 22
+
+
+def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
+    """Read a problem of "Bundle Adjustment in the Large"; files packed by bzip2 or gzip are unpacked.
+
+    Parameters
+    ----------
+    path
+        Text file: ``cameras points observations``, then one observation a line (camera, point, x, y), then 9
+        numbers a camera (rotation vector, translation, f, k1, k2) and 3 a point.
+
+    Returns
+    -------
+    Reconstruction
+        With one RADIAL camera for each image. The y axis of the image points down (see the module's notes).
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "tiny.txt")
+    ...     _ = file.write_text("1 1 1  0 0 -10.0 20.0  0 0 0 0 0 0 100 0 0  0.1 -0.2 -1")
+    ...     model = read_bal(file)
+    >>> model, model.residuals()[0].round(9)
+    (Reconstruction(1 images, 1 points, 1 observations, 1 cameras), array([20., 40.]))
+    """
+    from scipy.spatial.transform import Rotation
+
+    from .reconstruction import Reconstruction, tracks_of
+
+    name = os.fspath(path)
+    values = _numbers(_unpacked(name), name)
+    counts = values[:3]
+    if len(values) < 3 or (counts != np.floor(counts)).any() or (counts < 0).any():
+        raise ValueError(f"{name}: the file must begin with the numbers of cameras, points and observations")
+    told = counts.tolist()
+    expected = 3 + 4 * told[2] + 9 * told[0] + 3 * told[1]
+    if len(values) != expected:
+        raise ValueError(
+            f"{name}: {told[0]:.15g} cameras, {told[1]:.15g} points and {told[2]:.15g} observations make "
+            f"{expected:.15g} numbers, but the file holds {len(values)}: it is cut short or not a BAL file"
+        )
+    C, P, M = (int(c) for c in told)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name}: all numbers must be finite")
+    seen = values[3 : 3 + 4 * M].reshape(M, 4)
+    image, point = (whole_numbers(column) for column in seen[:, :2].T)
+    if image is None or point is None:
+        raise ValueError(f"{name}: camera and point numbers of observations must be whole")
+    flip = np.array([1.0, -1.0, -1.0])
+    xy = seen[:, 2:] * flip[:2]
+    try:
+        start, order = tracks_of(image, point, xy, C, P)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    cameras = values[3 + 4 * M : 3 + 4 * M + 9 * C].reshape(C, 9)
+    return Reconstruction(
+        tuple(_bal_camera(name, i, *c[6:].tolist()) for i, c in enumerate(cameras)),
+        flip[:, None] * Rotation.from_rotvec(cameras[:, :3]).as_matrix(),
+        flip * cameras[:, 3:6],
+        np.arange(C),
+        values[3 + 4 * M + 9 * C :].reshape(P, 3).copy(),
+        start,
+        np.ascontiguousarray(image[order]),
+        np.ascontiguousarray(xy[order]),
+        tuple(f"camera{i:04d}" for i in range(C)),
+        np.arange(1, C + 1),
+        np.arange(1, P + 1),
+        np.zeros((P, 3), dtype=np.uint8),
+    )
+
+
+def _bal_camera(path: str, i: int, f: float, k1: float, k2: float) -> Intrinsics:
+    return named(path, f"camera {i}", lambda: Intrinsics("RADIAL", (f, 0.0, 0.0, k1, k2), id=i + 1))
+
+
+def _unpacked(name: str) -> bytes:
+    """The text of a file, unpacked if need be; no more of it than memory allows, whatever the file unpacks to."""
+    limit = as_bytes(None) // _TEXT_TO_MEMORY
+    parts: list[bytes] = []
+    with open(name, "rb") as raw:
+        # By what it begins with, not by its name: downloads lose their endings.
+        begin = raw.read(3)
+        raw.seek(0)
+        file: Any = raw
+        if begin[:2] == b"\x1f\x8b" or name.endswith(".gz"):
+            file = gzip.GzipFile(fileobj=raw)
+        elif begin == b"BZh" or name.endswith(".bz2"):
+            file = bz2.BZ2File(raw)
+        try:
+            while part := file.read(_PIECE):
+                parts.append(part)
+                if len(parts) * _PIECE > limit + _PIECE:
+                    raise ValueError(
+                        f"{name} holds more than {limit / 1e9:.3g} GB of text, the most that fits in memory"
+                    )
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{name} cannot be unpacked: {error}") from None
+    return b"".join(parts)
+
+
+def _numbers(text: bytes, name: str) -> Array:
+    with warnings.catch_warnings():
+        # NumPy only warns where the text stops being numbers.
+        warnings.simplefilter("error", DeprecationWarning)
+        try:
+            return np.fromstring(text.decode("ascii"), sep=" ")
+        except (ValueError, DeprecationWarning):
+            raise ValueError(f"{name}: a BAL file holds nothing but numbers, but something else was found") from None

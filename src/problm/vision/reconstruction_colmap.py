@@ -1,0 +1,292 @@
+"""COLMAP's text models: ``cameras.txt``, ``images.txt`` and ``points3D.txt``.
+
+Every reference in them must lead somewhere, and an error names the file, the line and what was expected.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .camera_models import Intrinsics
+from .reconstruction_io import named, whole_numbers
+
+if TYPE_CHECKING:
+    from .reconstruction import Reconstruction
+
+Array = NDArray[np.float64]
+
+
+def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
+    """Read a text model of COLMAP: ``cameras.txt``, ``images.txt`` and ``points3D.txt``.
+
+    Parameters
+    ----------
+    folder
+        The folder of the three files. Binary models are turned into text by
+        ``colmap model_converter --output_type TXT``.
+
+    Returns
+    -------
+    Reconstruction
+        Images and points in the order of the files.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from problm.vision.reconstruction import Reconstruction
+    >>> camera = Intrinsics("SIMPLE_PINHOLE", (500.0, 320.0, 240.0))
+    >>> model = Reconstruction.from_arrays([np.eye(3)], [[0, 0, 0]], camera, [[0, 0, 5]], [[0, 0, 320, 241]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_colmap(model, folder)
+    ...     again = read_colmap(folder)
+    >>> again, again.residuals()
+    (Reconstruction(1 images, 1 points, 1 observations, 1 cameras), array([[ 0., -1.]]))
+    """
+    from .reconstruction import Reconstruction
+
+    root = Path(folder)
+    if root.is_file():
+        raise NotADirectoryError(f"{root} is a file: give the folder of the COLMAP model (a BAL file: problm.read_bal)")
+    for name in ("cameras.txt", "images.txt", "points3D.txt"):
+        if not (root / name).is_file():
+            hint = "; a binary model must be converted to text" if (root / name).with_suffix(".bin").exists() else ""
+            raise FileNotFoundError(f"{root}: a COLMAP text model needs the file {name}{hint}")
+    cameras = _read_cameras(root / "cameras.txt")
+    camera_number = {c.id: k for k, c in enumerate(cameras)}
+    ids, poses, names, keypoints, owners = _read_images(root / "images.txt", camera_number)
+    image_number = {i: k for k, i in enumerate(ids)}
+    point_ids, points, colors, tracks = _read_points(root / "points3D.txt", image_number, keypoints, owners)
+    start = np.concatenate([[0], np.cumsum([len(t) for t in tracks])]).astype(np.int64)
+    track = np.concatenate([np.empty((0, 2), dtype=np.int64), *tracks])
+    xy = np.empty((len(track), 2))
+    for k, features in enumerate(keypoints):
+        mine = track[:, 0] == k
+        xy[mine] = features[track[mine, 1]]
+    pose = np.array(poses).reshape(-1, 8)
+    from scipy.spatial.transform import Rotation
+
+    return Reconstruction(
+        tuple(cameras),
+        Rotation.from_quat(pose[:, [1, 2, 3, 0]]).as_matrix().reshape(-1, 3, 3),
+        pose[:, 4:7].copy(),
+        pose[:, 7].astype(np.int64),
+        points,
+        start,
+        np.ascontiguousarray(track[:, 0]),
+        xy,
+        tuple(names),
+        np.array(ids, dtype=np.int64),
+        point_ids,
+        colors,
+        tuple(keypoints),
+        np.ascontiguousarray(track[:, 1]),
+    )
+
+
+def write_colmap(model: Reconstruction, folder: str | os.PathLike[str]) -> None:
+    """Write ``cameras.txt``, ``images.txt`` and ``points3D.txt`` into a folder, which is made if need be.
+
+    Numbers keep all their digits. Each file appears whole or not at all.
+
+    Parameters
+    ----------
+    model
+        What to write; see `read_colmap` for an example.
+    folder
+        Where to.
+    """
+    from scipy.spatial.transform import Rotation
+
+    if any("\n" in name or "\r" in name for name in model.names):
+        raise ValueError("model: names of images must not hold line breaks")
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    features, feature = model.keypoints, model.feature
+    if features is None or feature is None:
+        # Without keypoints of its own an image's features are its observations, in their order.
+        orders = [np.flatnonzero(model.image == k) for k in range(len(model.rotations))]
+        features = tuple(model.xy[o] for o in orders)
+        feature = np.empty(len(model.image), dtype=np.int64)
+        for order in orders:
+            feature[order] = np.arange(len(order))
+    owner = [np.full(len(f), -1, dtype=np.int64) for f in features]
+    point = np.repeat(model.point_ids, model.track_lengths)
+    for k in range(len(owner)):
+        mine = model.image == k
+        owner[k][feature[mine]] = point[mine]
+    with np.errstate(all="ignore"):
+        errors = np.linalg.norm(model.residuals(), axis=1)
+
+    def cameras() -> Iterator[str]:
+        yield "# Camera list with one line of data per camera:\n#   CAMERA_ID, MODEL, WIDTH, HEIGHT, PARAMS[]\n"
+        for c in model.intrinsics:
+            yield f"{c.id} {c.model} {c.width} {c.height} {' '.join(map(repr, c.params))}\n"
+
+    def images() -> Iterator[str]:
+        yield "# Image list with two lines of data per image:\n"
+        yield "#   IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME\n#   POINTS2D[] as (X, Y, POINT3D_ID)\n"
+        for k, name in enumerate(model.names):
+            x, y, z, w = Rotation.from_matrix(model.rotations[k]).as_quat(canonical=True).tolist()
+            pose = " ".join(map(repr, [w, x, y, z, *model.translations[k].tolist()]))
+            yield f"{model.image_ids[k]} {pose} {model.intrinsics[model.camera[k]].id} {name}\n"
+            pairs = zip(features[k].tolist(), owner[k].tolist(), strict=True)
+            yield " ".join(f"{x!r} {y!r} {i}" for (x, y), i in pairs) + "\n"
+
+    def points() -> Iterator[str]:
+        yield "# 3D point list with one line of data per point:\n"
+        yield "#   POINT3D_ID, X, Y, Z, R, G, B, ERROR, TRACK[] as (IMAGE_ID, POINT2D_IDX)\n"
+        for j, (X, color) in enumerate(zip(model.points.tolist(), model.colors.tolist(), strict=True)):
+            rows = range(model.start[j], model.start[j + 1])
+            error = float(np.mean(errors[rows.start : rows.stop])) if len(rows) else -1.0
+            seen = " ".join(f"{model.image_ids[model.image[m]]} {feature[m]}" for m in rows)
+            numbers = " ".join(map(repr, X)) + " " + " ".join(map(str, color))
+            yield f"{model.point_ids[j]} {numbers} {error!r} {seen}\n"
+
+    for name, lines in (("cameras.txt", cameras), ("images.txt", images), ("points3D.txt", points)):
+        _write_atomically(root / name, lines())
+
+
+def _write_atomically(path: Path, lines: Iterator[str]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(lines)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _fail(path: Path, line: int, message: str) -> NoReturn:
+    raise ValueError(f"{path}, line {line}: {message}")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with open(path, encoding="utf-8-sig") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                yield number, line.rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not a text file in UTF-8 ({error.reason})") from None
+
+
+def _data_lines(path: Path) -> Iterator[tuple[int, str]]:
+    return ((k, line) for k, line in _lines(path) if line.strip() and not line.lstrip().startswith("#"))
+
+
+def _whole(path: Path, line: int, what: str, text: str, low: int = 0, high: int = 2**62) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        _fail(path, line, f"{what} must be a whole number from {low}, got {text[:40]!r}")
+    return value
+
+
+def _floats(path: Path, line: int, what: str, words: list[str]) -> Array:
+    try:
+        values = np.array(words, dtype=np.float64)
+    except ValueError:
+        _fail(path, line, f"{what} must be numbers")
+    if not np.isfinite(values).all():
+        _fail(path, line, f"{what} must be finite numbers")
+    return values
+
+
+def _read_cameras(path: Path) -> list[Intrinsics]:
+    cameras: dict[int, Intrinsics] = {}
+    for k, line in _data_lines(path):
+        words = line.split()
+        if len(words) < 5:
+            _fail(path, k, "expected CAMERA_ID MODEL WIDTH HEIGHT PARAMS")
+        number = _whole(path, k, "CAMERA_ID", words[0])
+        if number in cameras:
+            _fail(path, k, f"CAMERA_ID {number} appears twice")
+        size = [_whole(path, k, "size", w, 0, 2**31) for w in words[2:4]]
+        params = tuple(_floats(path, k, "PARAMS", words[4:]).tolist())
+        model = words[1]
+        cameras[number] = named(path, f"line {k}", lambda: Intrinsics(model, params, size[0], size[1], number))  # noqa: B023
+    return list(cameras.values())
+
+
+def _read_images(
+    path: Path, cameras: dict[int, int]
+) -> tuple[list[int], list[list[float]], list[str], list[Array], list[NDArray[np.int64]]]:
+    ids: list[int] = []
+    known: set[int] = set()
+    poses, names, keypoints, owners = [], [], [], []
+    lines = _lines(path)
+    for k, line in lines:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        words = line.split(maxsplit=9)
+        if len(words) < 10:
+            _fail(path, k, "expected IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME")
+        number = _whole(path, k, "IMAGE_ID", words[0])
+        if number in known:
+            _fail(path, k, f"IMAGE_ID {number} appears twice")
+        pose = _floats(path, k, "pose", words[1:8])
+        norm = float(np.linalg.norm(pose[:4]))
+        if not 1e-3 < norm < 1e3:
+            _fail(path, k, f"the quaternion must have length 1, has {norm:.3g}")
+        camera = _whole(path, k, "CAMERA_ID", words[8])
+        if camera not in cameras:
+            _fail(path, k, f"CAMERA_ID {camera} is not in cameras.txt")
+        # An image without features has an empty second line, which the file may also end with.
+        k, line = next(lines, (k + 1, ""))
+        features = _floats(path, k, "POINTS2D", line.split())
+        if len(features) % 3:
+            _fail(path, k, f"POINTS2D must be triples X Y POINT3D_ID, got {len(features)} numbers")
+        triples = features.reshape(-1, 3)
+        owner = whole_numbers(triples[:, 2])
+        if owner is None:
+            _fail(path, k, "POINT3D_ID must be whole numbers")
+        ids.append(number)
+        known.add(number)
+        poses.append([*pose.tolist(), float(cameras[camera])])
+        names.append(words[9].strip())
+        keypoints.append(np.ascontiguousarray(triples[:, :2]))
+        owners.append(owner)
+    return ids, poses, names, keypoints, owners
+
+
+def _read_points(
+    path: Path, images: dict[int, int], keypoints: list[Array], owners: list[NDArray[np.int64]]
+) -> tuple[NDArray[np.int64], Array, NDArray[np.uint8], list[NDArray[np.int64]]]:
+    ids: dict[int, None] = {}
+    points, colors, tracks = [], [], []
+    for k, line in _data_lines(path):
+        words = line.split()
+        if len(words) < 8 or len(words) % 2:
+            _fail(path, k, "expected POINT3D_ID X Y Z R G B ERROR and pairs IMAGE_ID POINT2D_IDX")
+        number = _whole(path, k, "POINT3D_ID", words[0])
+        if number in ids:
+            _fail(path, k, f"POINT3D_ID {number} appears twice")
+        ids[number] = None
+        points.append(_floats(path, k, "X Y Z", words[1:4]))
+        colors.append([_whole(path, k, "color", w, 0, 255) for w in words[4:7]])
+        track = np.empty((len(words) // 2 - 4, 2), dtype=np.int64)
+        for row, (a, b) in enumerate(zip(words[8::2], words[9::2], strict=True)):
+            image = images.get(_whole(path, k, "IMAGE_ID", a), -1)
+            if image < 0:
+                _fail(path, k, f"IMAGE_ID {a} is not in images.txt")
+            feature = _whole(path, k, "POINT2D_IDX", b)
+            if feature >= len(keypoints[image]):
+                _fail(path, k, f"POINT2D_IDX {feature}: image {a} has {len(keypoints[image])} features")
+            if owners[image][feature] != number:
+                _fail(path, k, f"feature {feature} of image {a} belongs to point {owners[image][feature]} there")
+            track[row] = image, feature
+        tracks.append(track)
+    shape = (-1, 3)
+    return (
+        np.array(list(ids), dtype=np.int64),
+        np.array(points, dtype=np.float64).reshape(shape),
+        np.array(colors, dtype=np.uint8).reshape(shape),
+        tracks,
+    )
