@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import least_squares
+from scipy.optimize import curve_fit, least_squares
 
 from problm.losses import LOSSES, Loss
 from problm.separable import separable_fit
@@ -213,6 +213,28 @@ def test_threads_float32_and_batches_do_not_matter():
     assert parts.cost == pytest.approx(whole.cost, rel=1e-12)
 
 
+def test_one_sigma_for_every_sample():
+    x, y, _ = curves(5, 30)
+    fits = [separable_fit(decays, [0.3, 1.5], x, y, sigma=s, absolute_sigma=True) for s in (0.1, np.full(30, 0.1))]
+    np.testing.assert_array_equal(fits[0].covariance, fits[1].covariance)
+
+
+def test_three_exponentials_as_scipy_fits_them():
+    rng = np.random.default_rng(3)
+    x = np.linspace(0.0, 10.0, 400)
+
+    def model(x, a, b, c, p, q, r):
+        return p * np.exp(-a * x) + q * np.exp(-b * x) + r * np.exp(-c * x)
+
+    y = model(x, 0.3, 1.0, 4.0, 2.0, 3.0, 1.5) + 1e-3 * rng.normal(size=400)
+    theirs, covariance = curve_fit(model, x, y, [0.2, 0.8, 3.0, 1.0, 1.0, 1.0], maxfev=10_000)
+    ours = separable_fit(lambda x, a: np.exp(-np.outer(x, a)), [1e-3, 1e-2, 1e-1], x, y)  # a start far away
+    order = np.argsort(ours.alpha)
+    np.testing.assert_allclose(ours.alpha[order], theirs[:3], rtol=1e-5)
+    np.testing.assert_allclose(ours.coefficients[order], theirs[3:], rtol=1e-5)
+    np.testing.assert_allclose(ours.standard_errors[order], np.sqrt(np.diag(covariance))[:3], rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -222,7 +244,8 @@ def test_threads_float32_and_batches_do_not_matter():
         ({"alpha0": [np.nan, 1.0]}, "alpha0"),
         ({"sigma": np.zeros(30)}, "sigma must be positive"),
         ({"sigma": np.ones(7)}, "sigma must have the shape"),
-        ({"basis": lambda x, a: np.zeros((3, 3))}, "basis must return"),
+        ({"basis": lambda x, a: np.zeros((3, 3))}, r"basis must return an array of shape \(30, k\)"),
+        ({"sigma": 0.0}, "sigma must be positive"),
         ({"basis": lambda x, a: np.ones((30, 30))}, "nothing is left"),
         ({"basis": lambda x, a: np.full((30, 2), np.inf)}, "basis is not finite"),
         ({"derivative": "5-point"}, "derivative must be"),

@@ -119,7 +119,7 @@ def separable_fit(
         ``derivative(x, alpha)`` with one more axis, of length d, than the basis; ``"3-point"`` for central
         differences or ``"cs"`` for the complex step.
     sigma
-        (m,) or (n, m) standard deviations; ``inf`` for a missing sample (whose y may be anything finite).
+        Standard deviations: a number, (m,) or (n, m); ``inf`` for a missing sample (whose y may be anything finite).
     absolute_sigma
         Whether sigma is known absolutely, as in SciPy's ``curve_fit``, or only relatively.
     bounds
@@ -237,6 +237,8 @@ def _deviations(sigma: ArrayLike | None, Y: NDArray[Any], single: bool) -> tuple
     if sigma is None:
         return None, Y.size
     deviations = np.asarray(sigma, dtype=np.float64)
+    if not deviations.ndim:  # of every sample
+        deviations = np.full(Y.shape[1], deviations)
     if deviations.shape not in ((Y.shape[1],), Y.shape):
         raise ValueError(f"sigma must have the shape {(Y.shape[1],)} or {Y.shape}, got {deviations.shape}")
     if np.isnan(deviations).any() or (deviations <= 0).any():

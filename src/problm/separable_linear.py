@@ -196,8 +196,8 @@ class LinearSeparableProblem:
             raw = np.asarray(self._derivative(self.x if x is None else x, theta), dtype=np.float64)
             if raw.shape[:-2] != shape or raw.shape[-1] != self.dim:
                 raise ValueError(
-                    f"derivative must return an array of shape {(*shape, self.terms or 'k', self.dim)}: samples, basis "
-                    f"columns, parameters; got {raw.shape}"
+                    f"derivative must return an array of shape {_shape(*shape, self.terms or 'k', self.dim)}: "
+                    f"samples, basis columns, parameters; got {raw.shape}"
                 )
             out = np.moveaxis(raw, -1, 0)
             return np.ascontiguousarray(out if self.weight is None else out * self.weight[:, None])
@@ -335,6 +335,10 @@ class LinearSeparableProblem:
         return tuple(np.asarray(r[a:b], dtype=np.float64) for r in rows)
 
 
+def _shape(*lengths: int | str) -> str:
+    return f"({', '.join(map(str, lengths))})"
+
+
 def columns_of(value: Any, shape: tuple[int, ...], name: str, kind: type = float) -> Array:
     """Basis columns along the last axis: from an array, or from a list of columns (numbers are constant columns)."""
     if isinstance(value, (list, tuple)):
@@ -342,7 +346,7 @@ def columns_of(value: Any, shape: tuple[int, ...], name: str, kind: type = float
     array: Array = np.asarray(value, dtype=kind)
     if array.ndim != len(shape) + 1 or array.shape[:-1] != shape or array.shape[-1] == 0:
         raise ValueError(
-            f"{name} must return an array of shape {(*shape, 'k')} with the k basis functions along the last axis, "
-            f"or a list of k columns of shape {shape}; got {array.shape}"
+            f"{name} must return an array of shape {_shape(*shape, 'k')} with the k basis functions along the last "
+            f"axis, or a list of k columns of shape {shape}; got {array.shape}"
         )
     return array
