@@ -321,12 +321,49 @@ def test_an_image_twice_in_a_track():
     assert bundle_adjustment(doubled).result.success
 
 
+def test_lonely_points_blind_cameras_and_points_behind_change_nothing():
+    truth = scene(C=5, P=60, missing=0.0)
+    wanted = bundle_adjustment(perturbed(truth))
+    table = np.column_stack([truth.image, np.repeat(np.arange(60), truth.track_lengths), truth.xy])
+    lonely = np.column_stack([np.arange(10) % 5, 60 + np.arange(10), np.zeros((10, 2))])  # each in one image only
+    start = perturbed(truth)
+    points = np.concatenate([start.points, np.zeros((10, 3))])
+    points[:5, 2] -= 30.0  # behind every camera at the start
+    fit = bundle_adjustment(
+        Reconstruction.from_arrays(
+            np.concatenate([start.rotations, np.eye(3)[None]]),
+            np.concatenate([start.translations, [[0.0, 0.0, 9.0]]]),  # an image without observations
+            truth.intrinsics,
+            points,
+            np.concatenate([table, lonely]),
+        )
+    )
+    assert fit.cost == pytest.approx(wanted.cost, rel=1e-8)
+    assert not fit.behind.any()
+    np.testing.assert_array_equal(fit.rotations[5], np.eye(3))
+    np.testing.assert_array_equal(fit.points[60:], 0.0)
+    assert fit.covariance.shape == wanted.covariance.shape
+
+
+def test_a_stopped_solve_goes_on_from_its_checkpoint(tmp_path):
+    start = perturbed(scene(C=3, P=20_000, missing=0.0))
+    whole = bundle_adjustment(start)
+    file = tmp_path / "state.npz"
+    first = bundle_adjustment(start, checkpoint=file, checkpoint_every=0.0, max_iter=2)
+    assert first.result.batch_size < 20_000
+    rest = bundle_adjustment(start, checkpoint=file, checkpoint_every=0.0)
+    assert rest.result.history.batch_size == whole.result.history.batch_size  # the same blocks, in the same order
+    np.testing.assert_allclose(rest.result.history.cost, whole.result.history.cost, rtol=1e-9)
+
+
 def test_bad_input_is_named():
     truth = scene()
     with pytest.raises(TypeError, match="must be a Reconstruction"):
         bundle_adjustment("folder")
     with pytest.raises(ValueError, match="fixed_images must be numbers of images from 0 to 3"):
         bundle_adjustment(truth, fixed_images=[7])
+    with pytest.raises(TypeError, match=r"fixed_images must be a collection.*\[0\].*got 0"):
+        bundle_adjustment(truth, fixed_images=0)
     with pytest.raises(ValueError, match="did you mean 'focal'"):
         bundle_adjustment(truth, intrinsics=["focall"])
     with pytest.raises(ValueError, match="nothing is left"):

@@ -161,6 +161,8 @@ def bundle_adjustment(
             "problm.read_bal or Reconstruction.from_arrays"
         )
     images = len(model.rotations)
+    if isinstance(fixed_images, str) or not isinstance(fixed_images, Collection):
+        raise TypeError(f"fixed_images must be a collection of numbers of images, such as [0], got {fixed_images!r}")
     bad = [i for i in fixed_images if not (isinstance(i, (int, np.integer)) and 0 <= i < images)]
     if bad:
         raise ValueError(f"fixed_images must be numbers of images from 0 to {images - 1}, got {bad[0]!r}")

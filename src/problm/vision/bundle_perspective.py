@@ -72,6 +72,8 @@ class BundleProblem:
         (n,) the points of the model that are blocks of the problem.
     base
         (n, 4) homogeneous points at the last linearised theta.
+    order
+        The random order of the blocks.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class BundleProblem:
         self._scale2 = self.loss.scale**2
         self._tracks(model)
         self._parameters(model, set(free), set(fixed_images))
-        self._order = RandomOrder(self.n, rng)
+        self.order = RandomOrder(self.n, rng)
         X = np.concatenate([model.points[self.kept], np.ones((self.n, 1))], axis=1)
         self.base = X / np.linalg.norm(X, axis=1, keepdims=True)
         self._trial = np.empty_like(self.base)
@@ -179,7 +181,7 @@ class BundleProblem:
         return self.loss.bound * self.longest
 
     def boundary(self, position: int) -> int:
-        return self._order.boundary(position)
+        return self.order.boundary(position)
 
     def retract(self, theta: Array, delta: Array) -> Array:
         return move_cameras(theta, np.ascontiguousarray(delta), self._local, self._tangent, self._camera)
@@ -296,7 +298,7 @@ class BundleProblem:
         return cams
 
     def _rows(self, lo: int, hi: int) -> Index:
-        return _NO_ROWS if lo == 0 and hi == self.n else self._order.indices(lo, hi)
+        return _NO_ROWS if lo == 0 and hi == self.n else self.order.indices(lo, hi)
 
 
 def start_point(model: Reconstruction) -> Array:
