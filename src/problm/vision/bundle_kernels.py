@@ -27,7 +27,7 @@ from numba import types
 from ..block_costs import rho
 from ..jit import njit
 from ..manifolds import multiply, rotation_exp
-from .bundle_points import OPTIONS, WORK, _basis, _factor, _project, solve_point
+from .bundle_points import OPTIONS, _basis, _factor, _project, solve_point, workspace
 
 _f8, _i8 = types.float64, types.int64
 COLUMNS = 14
@@ -49,7 +49,7 @@ def costs_chunk(  # type: ignore[no-untyped-def]
     The solutions go to ``trial``, stamped ``now``; those stamped ``here``, the number of the current point theta,
     first become the base: they are the solutions there.
     """
-    work = np.empty(WORK)
+    work = workspace()
     for k in range(lo, hi):
         j = rows[k] if rows.shape[0] > 0 else k
         if stamp[j] == here:
@@ -130,8 +130,8 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
     (images,): how many are free; ``tangent`` (images, 14): their numbers in the tangent space.
     """
     d = gradient.shape[0]
-    work = np.empty(WORK)
-    scratch, D = work[0:2], work[2:6].reshape(2, 2)
+    work = workspace()
+    scratch, D = work[0], work[1]
     B, V, L, g, y = np.empty((4, 3)), np.empty((3, 3)), np.empty((3, 3)), np.empty(3), np.empty(3)
     P = np.empty((2, 3))
     J = np.empty((longest, 2, COLUMNS))
@@ -164,7 +164,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
             z = cam[6] * X[0] + cam[7] * X[1] + cam[8] * X[2] + cam[11] * w
             iz = 1.0 / z
             u, v = x * iz, yy * iz
-            p0, p1 = _project(cam, u, v, scratch, D)
+            p0, p1 = _project(cams, image[m], u, v, scratch, D)
             r[o, 0], r[o, 1] = p0 - xy[m, 0], p1 - xy[m, 1]
             root = 1.0
             if code != 0:

@@ -27,28 +27,40 @@ CAMERA = 20
 """Numbers of an image in a packed point: R row by row, t, the 8 intrinsics."""
 INNER_TOL = 1e-12
 INNER_STEPS = 100
-WORK = 91
+WORK = types.Tuple(
+    (_f8[::1], _f8[:, ::1], _f8[::1], _f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[::1])
+)
+"""What `workspace` makes."""
 
 OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 
 
-@njit(types.UniTuple(_f8, 2)(_f8[::1], _f8, _f8, _f8[::1], _f8[:, ::1]), inline="always", **OPTIONS)
-def _project(cam, u, v, scratch, D):  # type: ignore[no-untyped-def]
+@njit(WORK(), **OPTIONS)
+def workspace():  # type: ignore[no-untyped-def]
+    """Arrays that `solve_point` works in, made once for a chunk: to make them takes as long as a pass over a track."""
+    return (
+        np.empty(2), np.empty((2, 2)), np.empty(24), np.empty(24), np.empty((4, 3)), np.empty(3), np.empty((3, 3)),
+        np.empty((3, 3)), np.empty(4),
+    )  # fmt: skip
+
+
+@njit(types.UniTuple(_f8, 2)(_f8[:, ::1], _i8, _f8, _f8, _f8[::1], _f8[:, ::1]), inline="always", **OPTIONS)
+def _project(cams, i, u, v, scratch, D):  # type: ignore[no-untyped-def]
     """Distorted pixel of the normalised (u, v); D (2, 2) its derivative; scratch: u', v' before the focal length."""
-    k1, k2, p1, p2 = cam[16], cam[17], cam[18], cam[19]
+    k1, k2, p1, p2 = cams[i, 16], cams[i, 17], cams[i, 18], cams[i, 19]
     q = u * u + v * v
     radial = 1.0 + q * (k1 + q * k2)
     slope = k1 + 2.0 * q * k2
     a = u * radial + 2.0 * p1 * u * v + p2 * (q + 2.0 * u * u)
     b = v * radial + 2.0 * p2 * u * v + p1 * (q + 2.0 * v * v)
     cross = 2.0 * (u * v * slope + p1 * u + p2 * v)
-    D[0, 0] = cam[12] * (radial + 2.0 * u * u * slope + 2.0 * p1 * v + 6.0 * p2 * u)
-    D[0, 1] = cam[12] * cross
-    D[1, 0] = cam[13] * cross
-    D[1, 1] = cam[13] * (radial + 2.0 * v * v * slope + 2.0 * p2 * u + 6.0 * p1 * v)
+    D[0, 0] = cams[i, 12] * (radial + 2.0 * u * u * slope + 2.0 * p1 * v + 6.0 * p2 * u)
+    D[0, 1] = cams[i, 12] * cross
+    D[1, 0] = cams[i, 13] * cross
+    D[1, 1] = cams[i, 13] * (radial + 2.0 * v * v * slope + 2.0 * p2 * u + 6.0 * p1 * v)
     scratch[0] = a
     scratch[1] = b
-    return cam[12] * a + cam[14], cam[13] * b + cam[15]
+    return cams[i, 12] * a + cams[i, 14], cams[i, 13] * b + cams[i, 15]
 
 
 @njit(_f8(_i8, _f8), **OPTIONS)
@@ -87,13 +99,13 @@ def _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums):  # type
     X0, X1, X2, X3 = X[0], X[1], X[2], X[3]
     total = 0.0
     for m in range(lo, hi):
-        cam = cams[image[m]]
-        x = cam[0] * X0 + cam[1] * X1 + cam[2] * X2 + cam[9] * X3
-        y = cam[3] * X0 + cam[4] * X1 + cam[5] * X2 + cam[10] * X3
-        z = cam[6] * X0 + cam[7] * X1 + cam[8] * X2 + cam[11] * X3
+        i = image[m]
+        x = cams[i, 0] * X0 + cams[i, 1] * X1 + cams[i, 2] * X2 + cams[i, 9] * X3
+        y = cams[i, 3] * X0 + cams[i, 4] * X1 + cams[i, 5] * X2 + cams[i, 10] * X3
+        z = cams[i, 6] * X0 + cams[i, 7] * X1 + cams[i, 8] * X2 + cams[i, 11] * X3
         iz = 1.0 / z
         u, v = x * iz, y * iz
-        a, b = _project(cam, u, v, scratch, D)
+        a, b = _project(cams, i, u, v, scratch, D)
         r0, r1 = a - xy[m, 0], b - xy[m, 1]
         square = r0 * r0 + r1 * r1
         w = 1.0
@@ -105,14 +117,14 @@ def _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums):  # type
         a0, a1 = D[0, 0] * iz, D[0, 1] * iz
         b0, b1 = D[1, 0] * iz, D[1, 1] * iz
         a2, b2 = -(a0 * u + a1 * v), -(b0 * u + b1 * v)
-        p0 = a0 * cam[0] + a1 * cam[3] + a2 * cam[6]
-        p1 = a0 * cam[1] + a1 * cam[4] + a2 * cam[7]
-        p2 = a0 * cam[2] + a1 * cam[5] + a2 * cam[8]
-        p3 = a0 * cam[9] + a1 * cam[10] + a2 * cam[11]
-        q0 = b0 * cam[0] + b1 * cam[3] + b2 * cam[6]
-        q1 = b0 * cam[1] + b1 * cam[4] + b2 * cam[7]
-        q2 = b0 * cam[2] + b1 * cam[5] + b2 * cam[8]
-        q3 = b0 * cam[9] + b1 * cam[10] + b2 * cam[11]
+        p0 = a0 * cams[i, 0] + a1 * cams[i, 3] + a2 * cams[i, 6]
+        p1 = a0 * cams[i, 1] + a1 * cams[i, 4] + a2 * cams[i, 7]
+        p2 = a0 * cams[i, 2] + a1 * cams[i, 5] + a2 * cams[i, 8]
+        p3 = a0 * cams[i, 9] + a1 * cams[i, 10] + a2 * cams[i, 11]
+        q0 = b0 * cams[i, 0] + b1 * cams[i, 3] + b2 * cams[i, 6]
+        q1 = b0 * cams[i, 1] + b1 * cams[i, 4] + b2 * cams[i, 7]
+        q2 = b0 * cams[i, 2] + b1 * cams[i, 5] + b2 * cams[i, 8]
+        q3 = b0 * cams[i, 9] + b1 * cams[i, 10] + b2 * cams[i, 11]
         if code != 0:
             c = 2.0 * _rho_curvature(code, square / s2) / s2
             s0, s1, s_2, s3 = p0 * r0 + q0 * r1, p1 * r0 + q1 * r1, p2 * r0 + q2 * r1, p3 * r0 + q3 * r1
@@ -213,15 +225,12 @@ def _newton(sums, B, g, V, code, L):  # type: ignore[no-untyped-def]
 
 
 @njit(
-    _f8(_f8[:, ::1], _i8[::1], _f8[:, ::1], _i8, _i8, _f8[::1], _i8, _f8, _f8[::1]),
+    _f8(_f8[:, ::1], _i8[::1], _f8[:, ::1], _i8, _i8, _f8[::1], _i8, _f8, WORK),
     **OPTIONS,
 )
 def solve_point(cams, image, xy, lo, hi, X, code, s2, work):  # type: ignore[no-untyped-def]
-    """Move the unit vector X (4,) to the minimum of its track's cost, which is returned. work: (WORK,)."""
-    scratch, D = work[0:2], work[2:6].reshape(2, 2)
-    sums, other = work[6:30], work[30:54]
-    B, g, V = work[54:66].reshape(4, 3), work[66:69], work[69:78].reshape(3, 3)
-    L, new = work[78:87].reshape(3, 3), work[87:91]
+    """Move the unit vector X (4,) to the minimum of its track's cost, which is returned."""
+    scratch, D, sums, other, B, g, V, L, new = work
     cost = _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums)
     if not cost < np.inf:
         return cost
