@@ -96,9 +96,12 @@ def frame(theta, Q, S, N):  # type: ignore[no-untyped-def]
             S[i, j] = -s / A[i, i]
 
 
-@njit(_f8[::1](_f8[::1], _f8[::1], _f8[:, ::1]), **OPTIONS)
-def move(theta, delta, N):  # type: ignore[no-untyped-def]
-    """Retract: turn every camera but the first, step T by N tau and project it onto the new range of P."""
+@njit(_f8[::1](_f8[::1], _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1]), **OPTIONS)
+def move(theta, delta, N, Q, S, other):  # type: ignore[no-untyped-def]
+    """Retract: turn every camera but the first, step T by N tau and project it onto the new range of P.
+
+    Q, S and ``other`` take the `frame` of the new point.
+    """
     n = N.shape[0]
     C = n // 2
     out = theta.copy()
@@ -108,7 +111,6 @@ def move(theta, delta, N):  # type: ignore[no-untyped-def]
     for i in range(n):
         for a in range(n - 3):
             T[i] += N[i, a] * delta[3 * (C - 1) + a]
-    Q, S, other = np.empty((n, 3)), np.empty((3, 3)), np.empty((n, n - 3))
     frame(out, Q, S, other)
     for a in range(3):
         s = 0.0

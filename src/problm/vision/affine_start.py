@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..manifolds import nearest_rotation
+from ..manifolds import as_rotation, nearest_rotation
 
 Array = NDArray[np.float64]
 
@@ -56,10 +58,10 @@ def given_cameras(cameras: tuple[ArrayLike, ArrayLike], C: int) -> tuple[Array, 
         raise ValueError(f"cameras must be a pair of rotations ({C}, 3, 3) and translations ({C}, 3)") from None
     if R.shape != (C, 3, 3) or t.shape != (C, 3):
         raise ValueError(f"cameras must be ({C}, 3, 3) rotations and ({C}, 3) translations, got {R.shape}, {t.shape}")
-    if not (np.isfinite(R).all() and np.isfinite(t).all()):
+    if not (math.isfinite(R.sum()) and math.isfinite(t.sum())):
         raise ValueError("cameras must be finite")
-    # By hand: for so few numbers np.allclose takes longer than a step of the solver.
-    if np.abs(R @ R.transpose(0, 2, 1) - np.eye(3)).max() > 1e-4 or (np.linalg.det(R) < 0).any():
+    # Compiled: for so few numbers a call of LAPACK through NumPy takes longer than a step of the solver.
+    if any(as_rotation(one)[1] > 1e-4 for one in R):
         raise ValueError("cameras: rotations must be rotation matrices, R R' = I and det R = 1")
     return R, t
 
@@ -79,6 +81,7 @@ def fixed_depths(depths: ArrayLike | None, points: ArrayLike | None, R: Array | 
         return np.ones(P)
     if found.shape != (P,):
         raise ValueError(f"depths must have the shape ({P},), got {found.shape}")
-    if not (found > 0.0).all() or not np.isfinite(found).all():
-        raise ValueError(f"{name} must be positive and finite, got a smallest one of {found.min()}")
+    least = float(found.min())
+    if not (least > 0.0 and found.max() < np.inf):  # a NaN is the least and fails the comparison
+        raise ValueError(f"{name} must be positive and finite, got a smallest one of {least}")
     return found

@@ -35,12 +35,17 @@ from ..losses import USER_CODE, Loss, as_loss
 from ..normal import Normal
 from ..result import Result
 from ..sampling import SampledColumns, as_generator
+from ..scaled import reduce
 from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
 from .affine_start import factorise, fixed_depths, given_cameras
 from .bundle_options import camera_options
 
 Array = NDArray[np.float64]
 _NO_FLOAT = np.empty(0)
+FIRST_DAMPING = 1.0
+"""Lambda to begin with. Scenes of little depth turn and flatten together, along a valley that Gauss-Newton steps leave.
+Measured against the usual 1e-3, 120 starts each: with cameras off by 0.1 rad the right minimum of three views is found
+95 and 79 times, of five views 114 and 108 times; by 0.05 rad 99 and 93, 120 and 118 times, in fewer iterations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +115,8 @@ class AffineProblem:
         views = [np.ascontiguousarray(loadable(view)) for view in observations]
         self.data = SampledColumns([*views, loadable(depths)], rng)
         self._everything = describe(self.data.columns)
-        self._last: tuple[Any, Any] = (None, None)  # the frame of the latest point
+        # Of two points: where the solver is, and its latest trial.
+        self._frames: tuple[tuple[Any, Any], tuple[Any, Any]] = ((None, None), (None, None))
         self._described: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     @property
@@ -138,14 +144,23 @@ class AffineProblem:
         self._described.clear()
 
     def retract(self, theta: Array, delta: Array) -> Array:
-        return move(theta, np.ascontiguousarray(delta), self._frame(theta)[2])
+        here, new = self._frame(theta), self._empty_frame()
+        moved: Array = move(theta, np.ascontiguousarray(delta), here[2], *new)
+        self._frames = (theta, here), (moved, self._whole_frame(moved, new))
+        return moved
+
+    def sees_depth(self, theta: Array) -> bool:
+        """Whether the views look in different directions: A has rank 3."""
+        inverse = self._frame(theta)[1]
+        return float(np.abs(inverse).max()) < 1e6
 
     def linearize(self, theta: Array, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         columns, n, d = self._columns(lo, hi), hi - lo, self.dim
         Q, S, N, R, T = self._frame(theta)
+        count = moment_count(self.views)
 
         def chunk(a: int, b: int) -> tuple[Array, ...]:
-            moments = np.zeros(moment_count(self.views))
+            moments = np.zeros(count)
             products = np.zeros(d * (d + 1) // 2 if outer else 0)
             part = _NO_FLOAT if costs is None else costs[a:b]
             args = (columns, a, b, Q, S, T, self.loss.code, self.loss.scale, R, N, int(outer), part)
@@ -155,7 +170,7 @@ class AffineProblem:
         moments, products = sum_chunks(chunk, n, CHUNK, self._threads)
         gradient, hessian = np.empty(d), np.empty((d, d))
         assemble(moments, R, Q, S, N, self._exact, gradient, hessian)
-        return Normal(n, float(moments[0]), gradient, hessian, square(products, d) if outer else None)
+        return Normal(n, moments.item(0), gradient, hessian, square(products, d) if outer else None, None, reduce)
 
     def costs(self, theta: Array, lo: int, hi: int) -> Array:
         costs = np.empty(hi - lo)
@@ -189,12 +204,22 @@ class AffineProblem:
 
     def _frame(self, theta: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Q (2C, 3), S = -R_A^-1 (3, 3), N (2C, 2C - 3), the rotations (3C, 3), and T (2C,) of a point."""
-        if self._last[0] is not theta:
-            C = self.views
-            Q, S, N = np.empty((2 * C, 3)), np.empty((3, 3)), np.empty((2 * C, 2 * C - 3))
-            frame(theta, Q, S, N)
-            self._last = theta, (Q, S, N, theta[: 9 * C].reshape(3 * C, 3), theta[9 * C :])
-        return self._last[1]
+        for point, known in self._frames:
+            if point is theta:
+                return known
+        new = self._empty_frame()
+        frame(theta, *new)
+        known = self._whole_frame(theta, new)
+        self._frames = self._frames[1], (theta, known)
+        return known
+
+    def _empty_frame(self) -> tuple[Array, Array, Array]:
+        k = 2 * self.views
+        return np.empty((k, 3)), np.empty((3, 3)), np.empty((k, k - 3))
+
+    def _whole_frame(self, theta: Array, new: tuple[Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        turns = 9 * self.views
+        return *new, theta[:turns].reshape(-1, 3), theta[turns:]
 
     def _evaluate(self, theta: Array, lo: int, hi: int, costs: Array) -> float:
         columns = self._columns(lo, hi)
@@ -296,15 +321,12 @@ def affine_bundle_adjustment(
     generator = as_generator(rng)
     R, t = given_cameras(cameras, C) if cameras is not None else (None, np.zeros((C, 3)))
     depth = fixed_depths(depths, points, R, t, P)
-    # All points would take longer to look at than to fit; the solver names any that are not finite when it meets them.
-    sample = np.sort(generator.choice(P, min(P, 200 if R is not None else 5000), replace=False, shuffle=False))
-    if not np.isfinite(seen[:, sample]).all():
-        raise ValueError(
-            "observations must be finite: every point must be seen in every view (leave out points that are not, "
-            "or use problm.bundle_adjustment)"
-        )
     if R is None:
-        R, t = factorise(seen[:, sample].astype(np.float64), depth[sample])
+        sample = np.sort(generator.choice(P, min(P, 5000), replace=False, shuffle=False))
+        part = seen[:, sample].astype(np.float64)
+        if not np.isfinite(part).all():
+            raise _not_seen(seen)
+        R, t = factorise(part, depth[sample])
     theta = np.concatenate([R.ravel(), t[:, :2].ravel()])
     the_loss = as_loss(loss, f_scale)
     problem = AffineProblem(
@@ -316,9 +338,14 @@ def affine_bundle_adjustment(
         rng=generator,
     )
     axes = _axes(theta, C)
-    if np.linalg.eigvalsh(axes.T @ axes)[0] < 1e-12:
+    if not problem.sees_depth(theta):
         raise ValueError("cameras: all views look in the same direction, so depth cannot be seen; move the start apart")
-    result = solve(problem, problem.retract(theta, np.zeros(problem.dim)), **camera_options(options))
+    try:
+        start = problem.retract(theta, np.zeros(problem.dim))
+        result = solve(problem, start, **camera_options(options, FIRST_DAMPING))
+    except ValueError as error:
+        # Looked at only now: to look at all points takes longer than to fit them.
+        raise error if np.isfinite(seen).all() else _not_seen(seen) from None
     # Shift the world to where the start's translations had it: adds A c, which no residual sees.
     best = result.x.copy()
     best[9 * C :] += _axes(best, C) @ np.linalg.lstsq(axes, theta[9 * C :], rcond=None)[0]
@@ -334,6 +361,14 @@ def affine_bundle_adjustment(
         float(np.sqrt(squares.sum() / (C * P))),
         result,
         problem,
+    )
+
+
+def _not_seen(observations: NDArray[Any]) -> ValueError:
+    view, point = (int(i[0]) for i in np.nonzero(~np.isfinite(observations).all(axis=2)))
+    return ValueError(
+        f"observations must be finite: every point must be seen in every view, and point {point} is not in view {view} "
+        "(leave out such points, or use problm.bundle_adjustment)"
     )
 
 
