@@ -94,7 +94,7 @@ def test_warp_is_that_of_opencv() -> None:
     assert np.abs(ours - theirs)[well_inside].max() < 0.01  # OpenCV may round positions to 1/32 of a pixel
     picture = first.astype(np.float32)
     ours = found.warp(picture, inverse=True, fill=0.0)
-    theirs = cv2.warpPerspective(picture, found.matrix, SECOND.shape[::-1], flags=linear)
+    theirs = cv2.warpPerspective(picture, found.matrix, SECOND.shape[::-1], flags=cv2.INTER_LINEAR)
     assert np.abs(ours - theirs)[12:-12, 12:-12].max() < 0.01
 
 
