@@ -66,7 +66,7 @@ def installed(name):
     return True
 
 
-@pytest.mark.parametrize("requirement", required(), ids=lambda r: r.name)
+@pytest.mark.parametrize("requirement", sorted(required(), key=str), ids=lambda r: r.name)
 def test_what_the_project_names_is_pinned_within_its_limits(requirement):
     pin = PINS[canonicalize_name(requirement.name)]
     assert requirement.specifier.contains(pin, prereleases=True)
