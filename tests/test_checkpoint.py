@@ -65,6 +65,16 @@ def check_every_place(solve, path, step=4):
     return whole
 
 
+@pytest.mark.parametrize("damping", ["trust-region", "gain-ratio"])
+def test_killed_anywhere_in_a_compiled_fit(tmp_path, damping):
+    formula = problm.formula("a*exp(-b*x) + c")
+
+    def solve(**options):
+        return problm.least_squares(formula, START, data=make_data(), damping=damping, keep_path=True, **options)
+
+    check_every_place(solve, tmp_path / "state", step=1)
+
+
 @pytest.mark.parametrize("acceptance", ["holdout", "full", "paper", "paper-relaxed", "empirical-bernstein"])
 @pytest.mark.parametrize("loss", ["linear", "soft_l1"])
 def test_killed_anywhere(tmp_path, acceptance, loss):

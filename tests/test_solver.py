@@ -57,22 +57,23 @@ def test_certificate_is_the_gradient_over_all_residuals():
 
 def test_old_rows_are_not_evaluated_again_when_the_batch_grows():
     rows = data(100_000)
-    seen: list[tuple[bytes, int]] = []
+    grown = 0
+    for seed in range(8):
+        seen: list[tuple[bytes, int]] = []
 
-    def counting(t, x, y):
-        seen.append((t.tobytes(), len(x)))
-        return jac(t, x, y)
+        def counting(t, x, y, seen=seen):
+            seen.append((t.tobytes(), len(x)))
+            return jac(t, x, y)
 
-    fit = problm.least_squares(fun, START, data=rows, jac=counting)
-    history = fit.history
-    grown = [i for i, d in enumerate(history.decision) if d == "grow"]
-    assert grown, "this solve should grow at a fixed point at least once"
-    per_point: dict[bytes, int] = {}
-    for point, k in seen:
-        per_point[point] = per_point.get(point, 0) + k
-    # At any point each row is linearised at most once; at the jump to everything a few of the old ones again.
-    assert max(per_point.values()) <= 1.25 * fit.n
-    assert sum(k for _, k in seen) == pytest.approx(fit.jacobian_passes * fit.n)
+        fit = problm.least_squares(fun, START, data=rows, jac=counting, rng=seed)
+        grown += fit.history.decision.count("grow")
+        per_point: dict[bytes, int] = {}
+        for point, k in seen:
+            per_point[point] = per_point.get(point, 0) + k
+        # At any point each row is linearised at most once; at the jump to everything a few of the old ones again.
+        assert max(per_point.values()) <= 1.25 * fit.n
+        assert sum(k for _, k in seen) == pytest.approx(fit.jacobian_passes * fit.n)
+    assert grown, "some of these solves should grow at a fixed point"
 
 
 def test_less_work_than_lm():

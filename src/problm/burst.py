@@ -21,7 +21,7 @@ from .fills import call_encode, call_move
 from .jit import njit
 from .normal import Normal
 from .passes import linearize_chunk
-from .scaled import reduce
+from .scaled import COMPILED, reduce
 
 if TYPE_CHECKING:
     from .solver import _Run
@@ -148,5 +148,5 @@ def sail(run: _Run, system: System) -> bool:
         for k, after in enumerate(state[7 : 7 + steps].tolist(), 1):
             passes = batch.residual_rows / n + k, batch.jacobian_rows / n + k
             history.add(seconds, n, after, 0.0, "accept", *passes)
-    batch.sailed(points[0], Normal(n, cost, gradient, hessian, reduce=reduce), steps + bool(failed))
+    batch.sailed(points[0], Normal(n, cost, gradient, hessian, compiled=COMPILED), steps + bool(failed))
     return steps > 0

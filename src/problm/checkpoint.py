@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .solver import _Run
 
 FORMAT = "problm.checkpoint"
-VERSION = 1
+VERSION = 2
 _ARRAY = "#array"
 _TUPLE = "#tuple"
 

@@ -10,7 +10,6 @@ at every batch size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -53,8 +52,8 @@ class Normal:
     """(d, d) sum of ``G G^T`` over the sampling units, with G the sum of ``w J^T r`` over the blocks of a unit; None
     where it was not asked for. A block is its own unit unless ``clusters`` says otherwise."""
     clusters: Clusters | None = None
-    reduce: Callable[..., tuple[float, ...]] | None = None
-    """`problm.scaled.reduce`, where the rows were compiled; None: NumPy."""
+    compiled: Any = None
+    """`problm.scaled.COMPILED`, where the rows were compiled; None: NumPy."""
 
     def __add__(self, other: Normal) -> Normal:
         outer = None if self.outer is None or other.outer is None else self.outer + other.outer
@@ -68,7 +67,7 @@ class Normal:
             self.hessian + other.hessian,
             outer,
             clusters,
-            self.reduce,
+            self.compiled,
         )
 
     def covariance(self) -> Array:
@@ -91,14 +90,19 @@ class Normal:
         clusters = None if self.clusters is None else (self.clusters.units, self.clusters.squares, self.clusters.cross)
         return {
             "count": self.count, "cost": self.cost, "gradient": self.gradient, "hessian": self.hessian,
-            "outer": self.outer, "clusters": clusters,
+            "outer": self.outer, "clusters": clusters, "compiled": self.compiled is not None,
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, sums: dict[str, Any]) -> Normal:
         """The inverse of `as_dict`."""
         clusters = None if sums["clusters"] is None else Clusters(*sums["clusters"])
-        return cls(**{**sums, "clusters": clusters})
+        compiled: Any = None
+        if sums["compiled"]:
+            from . import scaled
+
+            compiled = scaled.COMPILED
+        return cls(**{**sums, "clusters": clusters, "compiled": compiled})
 
     def _clusters(self) -> Clusters:
         return self.clusters or Clusters(self.count, float(self.count), self.gradient)

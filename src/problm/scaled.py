@@ -1,10 +1,12 @@
-"""The scaled normal equations of few parameters, in one compiled call.
+"""The scaled normal equations of few parameters, in compiled calls.
 
 `problm.system.System` does the same with a dozen NumPy calls, which take 16 us for any small d; here it is 2 us
-(measured). Problems whose rows are compiled use it (`Normal.reduce`); others would have to load Numba for it.
+(measured). Problems whose rows are compiled use it (`Normal.compiled`); others would have to load Numba for it.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -14,6 +16,41 @@ from .jit import njit
 _f8, _i8 = types.float64, types.int64
 LEAST = 1e-300
 """Diagonal that counts as no influence at all."""
+
+
+@njit(_f8(_f8[:, ::1], _f8[:, ::1]), nogil=True, error_model="numpy")
+def cholesky(matrix, factor):  # type: ignore[no-untyped-def]
+    """Lower triangular factor of a matrix; returns its least pivot, 0 where there is none."""
+    pivot = np.inf
+    for a in range(len(matrix)):
+        for b in range(a + 1):
+            s = matrix[a, b]
+            for k in range(b):
+                s -= factor[a, k] * factor[b, k]
+            if a > b:
+                factor[a, b] = s / factor[b, b]
+            else:
+                if not s > 0.0:  # also for a NaN
+                    return 0.0
+                factor[a, a] = np.sqrt(s)
+                pivot = min(pivot, factor[a, a])
+    return pivot
+
+
+@njit(types.void(_f8[:, ::1], _f8[::1], _f8[::1]), nogil=True, error_model="numpy")
+def solve(factor, right, x):  # type: ignore[no-untyped-def]
+    """Write to ``x`` the solution with the matrix that was factored."""
+    d = len(factor)
+    for a in range(d):
+        s = right[a]
+        for k in range(a):
+            s -= factor[a, k] * x[k]
+        x[a] = s / factor[a, a]
+    for a in range(d - 1, -1, -1):
+        s = x[a]
+        for k in range(a + 1, d):
+            s -= factor[k, a] * x[k]
+        x[a] = s / factor[a, a]
 
 
 @njit(
@@ -41,29 +78,10 @@ def reduce(count, gradient, hessian, theta, damped, vectors, matrix):  # type: i
         for b in range(d):
             matrix[a, b] = hessian[a, b] * scale[b] * (scale[a] / count)
     factor = np.empty((d, d))
-    pivot = np.inf
-    for a in range(d):
-        for b in range(a + 1):
-            s = matrix[a, b]
-            for k in range(b):
-                s -= factor[a, k] * factor[b, k]
-            if a > b:
-                factor[a, b] = s / factor[b, b]
-            else:
-                if not s > 0.0:  # also for a NaN
-                    return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-                factor[a, a] = np.sqrt(s)
-                pivot = min(pivot, factor[a, a])
-    for a in range(d):
-        s = g[a]
-        for k in range(a):
-            s -= factor[a, k] * x[k]
-        x[a] = s / factor[a, a]
-    for a in range(d - 1, -1, -1):
-        s = x[a]
-        for k in range(a + 1, d):
-            s -= factor[k, a] * x[k]
-        x[a] = s / factor[a, a]
+    pivot = cholesky(matrix, factor)
+    if pivot == 0.0:
+        return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    solve(factor, g, x)
     decrement, length, resisted, point, far, most = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for a in range(d):
         decrement += 0.5 * g[a] * x[a]
@@ -75,3 +93,65 @@ def reduce(count, gradient, hessian, theta, damped, vectors, matrix):  # type: i
         most = max(most, abs(g[a]))
         step[a] = -scale[a] * x[a]
     return decrement, pivot, length, resisted, point, far, most
+
+
+@njit(
+    types.UniTuple(_f8, 3)(_f8[:, ::1], _f8[:, ::1], _f8, _f8[::1]),
+    nogil=True,
+    error_model="numpy",
+)
+def damp(vectors, matrix, damping, step):  # type: ignore[no-untyped-def]
+    """Write the damped step to ``step`` (d,), from what `reduce` wrote.
+
+    Returns the predicted decrease and the squared length of the solution, and whether there is one.
+    """
+    d = len(matrix)
+    scale, g, metric = vectors[0], vectors[1], vectors[3]
+    damped, factor, x = matrix.copy(), np.empty((d, d)), np.empty(d)
+    for a in range(d):
+        damped[a, a] += damping * metric[a]
+    if cholesky(damped, factor) == 0.0:
+        return 0.0, 0.0, 0.0
+    solve(factor, g, x)
+    predicted, length = 0.0, 0.0
+    for a in range(d):
+        predicted += 0.5 * x[a] * (g[a] + damping * metric[a] * x[a])
+        length += x[a] * x[a]
+        step[a] = -scale[a] * x[a]
+    return predicted, length, 1.0
+
+
+@njit(
+    types.UniTuple(_f8, 2)(_i8, _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1]),
+    nogil=True,
+    error_model="numpy",
+)
+def noise(count, gradient, outer, vectors, matrix):  # type: ignore[no-untyped-def]
+    """Traces of W and W W with W = H^-1 Sigma, Sigma the covariance of the blocks' gradients (`System.noise`)."""
+    d = len(gradient)
+    scale, factor = vectors[0], np.empty((d, d))
+    if cholesky(matrix, factor) == 0.0:
+        return np.nan, np.nan
+    right, w = np.empty(d), np.empty((d, d))  # rows of w: columns of W
+    for b in range(d):
+        for a in range(d):
+            sigma = outer[a, b] / count - gradient[a] / count * (gradient[b] / count)
+            right[a] = sigma * scale[a] * scale[b]
+        solve(factor, right, w[b])
+    trace, squared = 0.0, 0.0
+    for a in range(d):
+        trace += w[a, a]
+        for b in range(d):
+            squared += w[a, b] * w[b, a]
+    return trace, squared
+
+
+class Compiled(NamedTuple):
+    """The three, for `problm.system`, which does without Numba."""
+
+    reduce: Any
+    damp: Any
+    noise: Any
+
+
+COMPILED = Compiled(reduce, damp, noise)

@@ -74,8 +74,8 @@ class System:
 
     __slots__ = (
         "_diagonal", "_free", "_gauss_newton", "_gradient", "_inverse_root", "_matrix", "_scale", "_space", "_spectrum",
-        "_squares", "_step", "_svd", "_theta", "clouded", "cost", "count", "decrement", "finite", "least_curvature",
-        "normal", "singular",
+        "_squares", "_step", "_svd", "_theta", "_vectors", "clouded", "cost", "count", "decrement", "finite",
+        "least_curvature", "normal", "singular",
     )  # fmt: skip
 
     def __init__(
@@ -100,7 +100,7 @@ class System:
         gradient, matrix = normal.gradient, normal.hessian
         damped = scaling(matrix.diagonal() / normal.count)
         self._free = space.free(theta, gradient)
-        if normal.reduce is not None and self._free is None and space.x_scale is None and self._reduced(damped):
+        if normal.compiled is not None and self._free is None and space.x_scale is None and self._reduced(damped):
             return
         if self._free is not None:
             gradient, matrix = gradient[self._free], matrix[np.ix_(self._free, self._free)]
@@ -132,12 +132,10 @@ class System:
         """All of this in one compiled call; false where the matrix is singular, or nearly."""
         normal, theta = self.normal, self._theta
         d = len(normal.gradient)
-        if normal.reduce is None:
-            return False
         if not isinstance(theta, np.ndarray) or theta.shape != (d,):
             theta = _ones(d)  # a manifold: rotations and directions have size one
         vectors, matrix = np.empty((5, d)), np.empty((d, d))
-        decrement, pivot, *squares, most = normal.reduce(
+        decrement, pivot, *squares, most = normal.compiled.reduce(
             normal.count, normal.gradient, normal.hessian, theta, _NONE if damped is None else damped, vectors, matrix
         )
         if not (pivot >= _REFINE and math.isfinite(decrement)):
@@ -148,6 +146,7 @@ class System:
         self._matrix = matrix
         self._diagonal = None if damped is None else metric
         self._squares = (*squares, most)
+        self._vectors = vectors
         self.singular = False
         self.decrement = decrement
         self.least_curvature = pivot * pivot
@@ -159,6 +158,11 @@ class System:
         length in the scaled parameters."""
         if damping == 0.0 and self._squares is not None and self._step is not None:
             return self._step, self.decrement, self._squares[0]
+        if self._squares is not None and self._space.lower is None and self._space.upper is None:
+            step = np.empty(len(self._matrix))
+            predicted, length, found = self.normal.compiled.damp(self._vectors, self._matrix, damping, step)
+            if found:
+                return step, predicted, length
         if damping == 0.0 and self._svd is None:
             x = self._gauss_newton
         elif self._svd is not None:
@@ -260,7 +264,13 @@ class System:
 
         They are those of one block; `problm.growth` makes the noise of a batch of them.
         """
-        sigma = self.normal.covariance()
+        normal = self.normal
+        if self._squares is not None and normal.clusters is None:
+            traces: tuple[float, float] = normal.compiled.noise(
+                normal.count, normal.gradient, normal.outer, self._vectors, self._matrix
+            )
+            return traces
+        sigma = normal.covariance()
         if self._free is not None:
             sigma = sigma[np.ix_(self._free, self._free)]
         sigma = sigma * self._scale[:, None] * self._scale

@@ -87,7 +87,7 @@ class SecantProblem:
             correction = _learned(correction, self._step[1], normal.gradient - self._base.gradient, normal.hessian)
         self._latest = _Known(theta, normal.gradient, normal.hessian, correction)
         hessian = normal.hessian if correction is None else self._corrected(normal.hessian, correction)
-        return Normal(normal.count, normal.cost, normal.gradient, hessian, normal.outer, None, normal.reduce)
+        return Normal(normal.count, normal.cost, normal.gradient, hessian, normal.outer, None, normal.compiled)
 
     def _corrected(self, hessian: Array, correction: Array) -> Array:
         """``H + S`` with its eigenvalues relative to H kept within [floor, cap]; H itself where it is singular."""
