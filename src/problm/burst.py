@@ -17,10 +17,10 @@ import numpy as np
 from numba import types
 
 from .damping import TrustRegion
-from .fills import call_encode, call_move
+from .fills import address_of, call_encode, call_move
 from .jit import njit
 from .normal import Normal
-from .passes import linearize_chunk
+from .passes import LINEARIZE, call_linearize, linearize_chunk
 from .scaled import COMPILED, reduce
 
 if TYPE_CHECKING:
@@ -39,20 +39,34 @@ _GENTLE = 1e-5
 gained less than promised."""
 
 
+# Places in ``state``.
+_COST, _RADIUS, _LENGTH, _SMALL, _SHORT, _BELIEVED, _FAILED, _AFTER = range(8)
+
+
+@njit(_f8[::1](_f8[::1], _f8[::1]), nogil=True)
+def added(theta, delta):  # type: ignore[no-untyped-def]
+    """The retraction of flat space. Loops here and below, as array expressions take seconds to compile."""
+    moved = np.empty(len(theta))
+    for a in range(len(theta)):
+        moved[a] = theta[a] + delta[a]
+    return moved
+
+
 @njit(
     _i8(
-        _i8, _i8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8, _i8, _i8, _f8[:, ::1], _f8[:, ::1],
+        _i8, _i8, _i8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8, _i8, _i8, _f8[:, ::1], _f8[:, ::1],
         _f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[::1], _f8[::1],
     ),
     nogil=True,
     error_model="numpy",
 )  # fmt: skip
 def burst(  # type: ignore[no-untyped-def]
-    fill, columns, n, program, constants, d, p, code, user, scale, encode, move, A1, A2,
+    linearize, fill, columns, n, program, constants, d, p, code, user, scale, encode, move, A1, A2,
     limits, points, gradient, hessian, largest, state,
 ):  # fmt: skip
     """Steps taken, and everything else brought up to date: where the last step led to.
 
+    linearize : address of `problm.passes.linearize_chunk`.
     encode, move, A1, A2 : addresses of how a point is read and moved (`problm.fills`), and what the first one takes; 0
         in flat space.
     limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, and the most steps to take.
@@ -77,39 +91,44 @@ def burst(  # type: ignore[no-untyped-def]
             n, gradient, hessian, points[0] if flat else sizes, none if present else largest, vectors, matrix
         )
         decrement, pivot, length, resisted, point, steepest = found[0], found[1], found[2], found[3], found[4], found[6]
-        mean = state[0] / n
+        mean = state[_COST] / n
         if not (pivot >= CLEAR and math.isfinite(decrement)):
             return steps
         if steps > 0:
             if decrement <= gtol**2 * mean or mean <= zero:
                 return steps
-            if state[5] == 0.0 and steepest / math.sqrt(2.0 * mean) <= _GENTLE:
+            if state[_BELIEVED] == 0.0 and steepest / math.sqrt(2.0 * mean) <= _GENTLE:
                 return steps
-            if state[3] > 0.0 and (decrement <= left * mean or state[3] >= 3.0):
+            if state[_SMALL] > 0.0 and (decrement <= left * mean or state[_SMALL] >= 3.0):
                 return steps
-            if state[4] != 0.0 and math.sqrt(length / point) <= xtol:
+            if state[_SHORT] != 0.0 and math.sqrt(length / point) <= xtol:
                 return steps
         size = math.sqrt(resisted)
-        if steps == most or size > 1.1 * state[1] or not decrement > 0.0:
+        if steps == most or size > 1.1 * state[_RADIUS] or not decrement > 0.0:
             return steps
-        trial = points[0] + vectors[4] if move == 0 else call_move(move, points[0], vectors[4])
+        trial = added(points[0], vectors[4]) if move == 0 else call_move(move, points[0], vectors[4])
         read = trial if encode == 0 else call_encode(encode, trial, A1, A2)
-        sums[:] = 0.0
-        linearize_chunk(fill, read, columns, 0, n, program, constants, d, p, code, user, scale, 0, none, sums)
-        change = (sums[0] - state[0]) / n
+        for a in range(len(sums)):
+            sums[a] = 0.0
+        call_linearize(linearize, fill, read, columns, 0, n, program, constants, d, p, code, user, scale, 0, none, sums)
+        total = 0.0
+        for a in range(len(sums)):
+            total += sums[a]
+        change = (sums[0] - state[_COST]) / n
         ratio = -change / decrement
-        if not (ratio > LEAST_RATIO and math.isfinite(np.sum(sums))):
-            state[6] = 1.0
+        if not (ratio > LEAST_RATIO and math.isfinite(total)):
+            state[_FAILED] = 1.0
             return steps
         small = ftol * mean
-        state[3] = state[3] + 1.0 if abs(change) <= small and decrement <= small else 0.0
-        state[4] = 1.0 if point > 0.0 and math.sqrt(length / point) <= xtol else 0.0
-        state[5] = 1.0 if -change > 0.75 * decrement else 0.0
-        state[1] = 2.0 * size if ratio > 0.25 else 0.5 * min(state[1], 10.0 * size)
-        state[0], state[2] = sums[0], size
-        state[7 + steps] = sums[0]
-        points[1] = points[0]
-        points[0] = trial
+        state[_SMALL] = state[_SMALL] + 1.0 if abs(change) <= small and decrement <= small else 0.0
+        state[_SHORT] = 1.0 if point > 0.0 and math.sqrt(length / point) <= xtol else 0.0
+        state[_BELIEVED] = 1.0 if -change > 0.75 * decrement else 0.0
+        state[_RADIUS] = 2.0 * size if ratio > 0.25 else 0.5 * min(state[_RADIUS], 10.0 * size)
+        state[_COST], state[_LENGTH] = sums[0], size
+        state[_AFTER + steps] = sums[0]
+        for a in range(points.shape[1]):
+            points[1, a] = points[0, a]
+            points[0, a] = trial[a]
         present = True
         for a in range(d):
             gradient[a] = sums[1 + a]
@@ -134,18 +153,18 @@ def sail(run: _Run, system: System) -> bool:
     limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, most])
     points = np.array([batch.theta, batch.theta])
     gradient, hessian, largest = normal.gradient.copy(), normal.hessian.copy(), damping.largest.copy()
-    state = np.zeros(7 + MOST)
-    state[:6] = normal.cost, radius, 0.0, t.small_changes, t.small_step, t.believed
-    passed = run.problem.described()  # type: ignore[attr-defined]
+    state = np.zeros(_AFTER + MOST)
+    state[:_FAILED] = normal.cost, radius, 0.0, t.small_changes, t.small_step, t.believed
+    passed = (address_of(linearize_chunk, LINEARIZE), *run.problem.described())  # type: ignore[attr-defined]
     steps: int = burst(*passed, limits, points, gradient, hessian, largest, state)
-    cost, radius, length, small_changes, small_step, believed, failed = state[:7].tolist()
+    cost, radius, length, small_changes, small_step, believed, failed = state[:_AFTER].tolist()
     run.sailing = not failed
     if steps:
         damping.sailed(radius, length, largest)
         t.small_changes, t.small_step, t.believed = int(small_changes), bool(small_step), bool(believed)
         run.previous = points[1]
         seconds = time.perf_counter() - run.began
-        for k, after in enumerate(state[7 : 7 + steps].tolist(), 1):
+        for k, after in enumerate(state[_AFTER : _AFTER + steps].tolist(), 1):
             passes = batch.residual_rows / n + k, batch.jacobian_rows / n + k
             history.add(seconds, n, after, 0.0, "accept", *passes)
     batch.sailed(points[0], Normal(n, cost, gradient, hessian, compiled=COMPILED), steps + bool(failed))

@@ -9,12 +9,15 @@ by products of rows of the block (`problm.gram`), which stays in the L1 cache.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import types
+from numba.extending import intrinsic
 
 from .block_costs import block_costs
 from .columns import load_rows
-from .fills import BLOCK, FASTMATH, call_fill
+from .fills import BLOCK, FASTMATH, call_fill, caller
 from .gram import add_products
 from .jit import njit
 
@@ -46,6 +49,14 @@ _CHUNK_ARGS = (_i8, _f8[::1], _i8[:, ::1], _i8, _i8, _i8[::1], _f8[::1], _i8, _i
 
 
 LINEARIZE = types.void(*_CHUNK_ARGS, _i8, _f8[::1], _f8[::1])
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def call_linearize(
+    typing: Any, at: Any, fill: Any, theta: Any, columns: Any, lo: Any, hi: Any, program: Any, constants: Any, d: Any,
+    p: Any, code: Any, user: Any, scale: Any, outer: Any, costs: Any, sums: Any,
+) -> Any:  # fmt: skip
+    return LINEARIZE.return_type(_i8, *LINEARIZE.args), caller(LINEARIZE)
 
 
 @njit(

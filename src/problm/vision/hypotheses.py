@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from ..fills import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, caller
 from ..jit import njit
 from ..manifolds import compiled, multiply
-from ..passes import LINEARIZE, linearize_chunk
+from ..passes import LINEARIZE, call_linearize, linearize_chunk
 
 _f8, _i8 = types.float64, types.int64
 SOLVER = _i8(_f8[:, ::1], _f8[:, ::1])
@@ -43,14 +43,6 @@ SMOOTH_TRUNCATED = 8  # its code in the kernels
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def _solve_sample(typing: Any, at: Any, sample: Any, out: Any) -> Any:
     return SOLVER.return_type(_i8, *SOLVER.args), caller(SOLVER)
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _linearize(
-    typing: Any, at: Any, fill: Any, theta: Any, columns: Any, lo: Any, hi: Any, program: Any, constants: Any, d: Any,
-    p: Any, code: Any, user: Any, scale: Any, outer: Any, costs: Any, sums: Any,
-) -> Any:  # fmt: skip
-    return LINEARIZE.return_type(_i8, *LINEARIZE.args), caller(LINEARIZE)
 
 
 def addresses(encode: Any, move: Any) -> NDArray[np.int64]:
@@ -197,7 +189,7 @@ def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, step
             damping = 1e-3
             scale = scales[level]
             sums = np.zeros(width)
-            _linearize(
+            call_linearize(
                 calls[2], fill, call_encode(calls[0], theta, A1, A2), columns, 0, m, no_int, no_float, d, components,
                 SMOOTH_TRUNCATED, 0, scale, 0, no_float, sums,
             )  # fmt: skip
@@ -206,7 +198,7 @@ def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, step
                     break
                 moved = call_move(calls[1], theta, step)
                 trial = np.zeros(width)
-                _linearize(
+                call_linearize(
                     calls[2], fill, call_encode(calls[0], moved, A1, A2), columns, 0, m, no_int, no_float, d,
                     components, SMOOTH_TRUNCATED, 0, scale, 0, no_float, trial,
                 )  # fmt: skip
