@@ -117,6 +117,14 @@ def test_a_checkpoint_without_room(tmp_path, monkeypatch):
     assert solve(checkpoint=path).x.tobytes() == solve().x.tobytes()
 
 
+@pytest.mark.parametrize("name", ["none/result.json", ""])
+def test_errors_name_the_file_that_was_to_be_written(tmp_path, name):
+    with pytest.raises(OSError, match=r"(No such file or directory|Is a directory): '[^']*'$") as caught:
+        write_atomically(tmp_path / name, "{}")
+    assert caught.value.filename == str(tmp_path / name)
+    assert list(tmp_path.parent.glob(".*.part")) == []
+
+
 def test_output_folders_that_cannot_be_made(folder, inside, tmp_path):
     if not Path("/proc/self").exists():
         pytest.skip("a folder that nobody can write to is needed")

@@ -24,7 +24,9 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno is not None:  # nobody knows the temporary name
+            raise OSError(error.errno, error.strerror, os.fspath(target)) from error
         raise
