@@ -1,4 +1,8 @@
-"""Other machines give the same results: against committed ones, and with other instructions on this machine."""
+"""Other machines give the same results: against committed ones, and with other instructions on this machine.
+
+A change of the method moves results within its tolerances, which are wider than 1e-12: then write them again, with
+``python tests/references.py > tests/references.json``.
+"""
 
 from __future__ import annotations
 
