@@ -23,6 +23,14 @@ ENDED = {signal.SIGINT: (130, -signal.SIGINT), signal.SIGTERM: (143, -signal.SIG
 """Exit codes; the negative ones are of processes that a signal reached while Python itself was starting."""
 
 
+@pytest.fixture(autouse=True)
+def control_c():
+    """Taken in this process too, where a shell told it to ignore that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("data")
@@ -107,6 +115,7 @@ def test_benchmarks_end_with_the_program(tmp_path, number, code):
     """A signal to the program alone stops the harness that it started: nothing runs on in the background."""
     bench = tmp_path / "bench"
     bench.mkdir()
+    (bench / "__init__.py").write_text("")  # a package, before any other of this name
     (bench / "harness.py").write_text("")
     (bench / "__main__.py").write_text(_HARNESS)
     process = subprocess.Popen(
