@@ -596,6 +596,7 @@ def test_bench_needs_a_checkout(inside, tmp_path, monkeypatch):
     assert done.returncode == 2
     assert "checkout" in done.stderr
     (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "__init__.py").write_text("")  # a package, before any other of this name
     (tmp_path / "bench" / "harness.py").write_text("")
     (tmp_path / "bench" / "__main__.py").write_text("import sys; sys.exit(7 if sys.argv[1:] == ['x', '--y'] else 8)")
     assert inside("bench", "x", "--y").returncode == 7
