@@ -87,9 +87,8 @@ def test_warp_is_that_of_opencv() -> None:
     picture = SECOND.astype(np.float32)
     ours = found.warp(picture, fill=0.0)
     # OpenCV's matrix maps the source to the result, unless told that it is the other way round.
-    theirs = cv2.warpPerspective(
-        picture, found.matrix, FIRST.shape[::-1], flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    )
+    linear = cv2.INTER_LINEAR
+    theirs = cv2.warpPerspective(picture, found.matrix, FIRST.shape[::-1], flags=linear | cv2.WARP_INVERSE_MAP)
     well_inside = cv2.erode(found.inside.astype(np.uint8), np.ones((3, 3))) > 0
     assert np.abs(ours - theirs)[well_inside].max() < 0.01  # OpenCV may round positions to 1/32 of a pixel
     picture = first.astype(np.float32)

@@ -88,8 +88,12 @@ def _whole(levels: str) -> int | str:
 
 def _start(initial: str | None) -> Any:
     """A word that `align` knows, or a matrix from a file such as a warp.txt of an earlier run."""
-    if initial is None or not Path(initial).is_file():
+    from ..vision.alignment import STARTS
+
+    if initial is None or initial in STARTS:
         return initial
+    if not Path(initial).is_file():
+        raise Bad(f"--initial must be {', '.join(STARTS)} or a file with a 3x3 matrix; there is no file {initial!r}")
     if Path(initial).stat().st_size > 10_000:
         raise Bad(f"--initial: {initial} is too large for a 3x3 matrix")
     try:
