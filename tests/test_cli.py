@@ -520,7 +520,7 @@ def test_align_bad_input(photos, inside, tmp_path):
         ([a, b, "--model", "affin"], "did you mean 'affine'"),
         ([a, b, "--initial", tmp_path / "long.txt"], "too large"),
         ([a, b, "--initial", tmp_path / "words.txt"], "does not hold a 3x3 matrix"),
-        ([a, b, "--initial", "nowhere"], "initial"),
+        ([a, b, "--initial", "nowhere"], "there is no file 'nowhere'"),
     ):
         done = inside("align", *args, "--no-output")
         assert done.returncode == 2, (args, done.stderr)
