@@ -247,6 +247,8 @@ def truth(quick: bool, data: str | None) -> dict[str, Any]:
         first, second = folder / "img1.png", folder / f"img{k}.png"
         matrix = oxford_matrix(folder / f"H1to{k}p.xml")
         start = "features" if name in ("graf", "boat") else None
+        if not rows:
+            problm.align(first, second, threads=1)  # the first call of a process loads the compiled code
         found, seconds = timed(lambda s=start, a=first, b=second: problm.align(a, b, initial=s, threads=1))
         rows.append(
             {
