@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,15 @@ Array = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)
 _ORDER = {"2-point": 1 / 2, "3-point": 1 / 3}
 JACOBIANS = ("2-point", "3-point", "cs")
+
+
+def _references(call: Callable[[], Any]) -> int:
+    r = call()
+    return getrefcount(r)
+
+
+_OURS = _references(lambda: np.empty(1))
+"""What Python counts, which differs with its version, when nobody but the caller of a function has its array."""
 
 
 class FunctionProblem:
@@ -188,7 +198,9 @@ class FunctionProblem:
 
     def _residuals(self, theta: Theta, rows: tuple[NDArray[Any], ...]) -> Array:
         """Residuals of some rows, all in one axis (k * p,)."""
-        r = self.fun(theta, *rows)
+        r = self.fun(theta.copy() if self.flat else theta, *rows)  # a function that writes to it harms itself only
+        if type(r) is np.ndarray and (r.base is not None or getrefcount(r) > _OURS):
+            r = r.copy()  # somebody else has it too, and may fill it again with the next call
         k = len(rows[0]) if rows else self.n
         if type(r) is np.ndarray and r.dtype is _DOUBLE and r.shape == (k,) and self.components == 1:
             return r
