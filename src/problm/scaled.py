@@ -95,11 +95,7 @@ def reduce(count, gradient, hessian, theta, damped, vectors, matrix):  # type: i
     return decrement, pivot, length, resisted, point, far, most
 
 
-@njit(
-    types.UniTuple(_f8, 3)(_f8[:, ::1], _f8[:, ::1], _f8, _f8[::1]),
-    nogil=True,
-    error_model="numpy",
-)
+@njit(nogil=True, error_model="numpy")  # compiled at the first call: few solves of few rows need it
 def damp(vectors, matrix, damping, step):  # type: ignore[no-untyped-def]
     """Write the damped step to ``step`` (d,), from what `reduce` wrote.
 
@@ -121,11 +117,7 @@ def damp(vectors, matrix, damping, step):  # type: ignore[no-untyped-def]
     return predicted, length, 1.0
 
 
-@njit(
-    types.UniTuple(_f8, 2)(_i8, _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1]),
-    nogil=True,
-    error_model="numpy",
-)
+@njit(nogil=True, error_model="numpy")  # compiled at the first call: without batches nobody asks
 def noise(count, gradient, outer, vectors, matrix):  # type: ignore[no-untyped-def]
     """Traces of W and W W with W = H^-1 Sigma, Sigma the covariance of the blocks' gradients (`System.noise`)."""
     d = len(gradient)
