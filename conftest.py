@@ -1,5 +1,6 @@
 """What the tests share: no deadlines (a loaded machine is not a failure), no examples of packages that are missing."""
 
+import signal
 from importlib.util import find_spec
 
 from hypothesis import settings
@@ -8,3 +9,7 @@ settings.register_profile("problm", deadline=None)
 settings.load_profile("problm")
 
 collect_ignore = [f"src/problm/backends/{name}_backend.py" for name in ("jax", "torch") if find_spec(name) is None]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Shells tell what they run in the background to ignore Control-C, and its children inherit that: not ours.
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 
@@ -106,8 +105,3 @@ def call(*args, **options):
 def polite(text):
     assert "Traceback" not in text, text
     assert "Exception ignored" not in text, text
-
-
-def attentive():
-    """For `Popen(preexec_fn=...)`: take Control-C, which shells tell processes in the background to ignore."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

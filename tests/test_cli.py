@@ -17,7 +17,6 @@ import pytest
 pytest.importorskip("typer")
 
 from problm.cli import main
-from program import attentive
 
 PROGRAM = [sys.executable, "-m", "problm"]
 
@@ -260,7 +259,6 @@ class Terminal:
         self.end, other = pty.openpty()
         self.process = subprocess.Popen(
             [*PROGRAM, *map(str, args)], stdout=subprocess.PIPE, stderr=other, env={**os.environ, "COLUMNS": "70"},
-            preexec_fn=attentive,
         )  # fmt: skip
         os.close(other)
         self.shown = b""
@@ -304,7 +302,7 @@ def test_control_c_keeps_the_best_point(folder, tmp_path):
 def test_control_c_at_any_moment(folder, tmp_path, delay):
     process = subprocess.Popen(
         [*PROGRAM, "demo", "-o", str(tmp_path / "out")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=attentive,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     time.sleep(delay)
     process.send_signal(signal.SIGINT)

@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 
-from program import PROGRAM, attentive, call, check_outputs, commands, polite, write_inputs
+from program import PROGRAM, call, check_outputs, commands, polite, write_inputs
 
 pytest.importorskip("typer")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
@@ -50,7 +50,6 @@ def test_signals_at_random_moments(folder, tmp_path, command, times):
     for number in list(ENDED) * times:
         process = subprocess.Popen(
             [*PROGRAM, *map(str, args), "-o", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            preexec_fn=attentive,
         )  # fmt: skip
         time.sleep(rng.uniform(0.1, took))
         process.send_signal(number)
@@ -120,7 +119,7 @@ def test_benchmarks_end_with_the_program(tmp_path, number, code):
     (bench / "__main__.py").write_text(_HARNESS)
     process = subprocess.Popen(
         [*PROGRAM, "bench", "all"], env={**os.environ, "PROBLM_CHECKOUT": str(tmp_path)}, stderr=subprocess.PIPE,
-        text=True, start_new_session=True, preexec_fn=attentive,
+        text=True, start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while not (bench / "pid").exists() or not (bench / "pid").read_text():
@@ -244,7 +243,7 @@ def test_no_signal_is_swallowed(where, number):
     code = _PROGRAM.format(code=_WHERE[where].strip().replace("\n", "\n        "))
     done = subprocess.run(
         [sys.executable, "-c", code, str(int(number))], capture_output=True, text=True, timeout=50, check=False,
-        preexec_fn=attentive,
+
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (ENDED[number][0], "")
 
@@ -285,9 +284,8 @@ def test_a_signal_while_an_extension_is_imported(capsys, number):
 
 def test_signals_that_a_shell_told_us_to_ignore_stay_ignored():
     code = (
-        "import signal; from problm.cli.exits import terminable\nwith terminable(): signal.raise_signal(signal.SIGINT)"
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from problm.cli.exits import terminable\n"
+        "with terminable(): signal.raise_signal(signal.SIGINT)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
-    )
+    done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == 0
