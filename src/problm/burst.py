@@ -80,10 +80,11 @@ def burst(  # type: ignore[no-untyped-def]
     most = int(limits[5])
     triangle = d * (d + 1) // 2
     vectors, matrix, sums = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle)
-    none, sizes = np.empty(0), np.ones(d)  # rotations and directions have size one
+    none, sizes = np.empty(0), np.empty(d)
     flat = points.shape[1] == d
     present = True  # whether the largest diagonal is the present one
     for a in range(d):
+        sizes[a] = 1.0  # of rotations and directions
         present = present and hessian[a, a] / n >= largest[a]
     steps = 0
     while True:

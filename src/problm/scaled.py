@@ -103,8 +103,10 @@ def damp(vectors, matrix, damping, step):  # type: ignore[no-untyped-def]
     """
     d = len(matrix)
     scale, g, metric = vectors[0], vectors[1], vectors[3]
-    damped, factor, x = matrix.copy(), np.empty((d, d)), np.empty(d)
+    damped, factor, x = np.empty((d, d)), np.empty((d, d)), np.empty(d)
     for a in range(d):
+        for b in range(d):
+            damped[a, b] = matrix[a, b]
         damped[a, a] += damping * metric[a]
     if cholesky(damped, factor) == 0.0:
         return 0.0, 0.0, 0.0
