@@ -11,6 +11,7 @@ import pytest
 from scipy.optimize import least_squares
 from scipy.spatial.transform import Rotation
 
+from problm.checkpoint import _unpack
 from problm.losses import LOSSES, Loss
 from problm.vision.bundle import bundle_adjustment
 from problm.vision.bundle_perspective import BundleProblem, start_point
@@ -349,8 +350,11 @@ def test_a_stopped_solve_goes_on_from_its_checkpoint(tmp_path):
     start = perturbed(scene(C=3, P=20_000, missing=0.0))
     whole = bundle_adjustment(start)
     file = tmp_path / "state.npz"
-    first = bundle_adjustment(start, checkpoint=file, checkpoint_every=0.0, max_iter=2)
+    sizes = whole.result.history.batch_size
+    grown = next(i for i, size in enumerate(sizes) if size > sizes[0])
+    first = bundle_adjustment(start, checkpoint=file, checkpoint_every=0.0, max_iter=grown + 1)
     assert first.result.batch_size < 20_000
+    assert len(_unpack(file)["order"]["ends"]) > 1  # where the order was cut, without which other blocks would be drawn
     rest = bundle_adjustment(start, checkpoint=file, checkpoint_every=0.0)
     assert rest.result.history.batch_size == whole.result.history.batch_size  # the same blocks, in the same order
     np.testing.assert_allclose(rest.result.history.cost, whole.result.history.cost, rtol=1e-9)

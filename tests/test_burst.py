@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import problm
-from problm import burst, solver
+from problm import solver
 from problm.curves import fit
 from problm.manifolds import ROTATION
 from problm.vision.simulate import two_views
@@ -77,13 +77,6 @@ def test_the_limit_of_iterations_holds(limit):
     result = fit(model, x, y, [1.0, 0.3, 0.0], max_iter=limit)
     assert len(result.history) == limit
     assert not result.success
-
-
-def test_rules_that_both_know():
-    assert burst.LEAST_RATIO == solver.LEAST_RATIO
-    from problm.system import _REFINE
-
-    assert burst.CLEAR == _REFINE
 
 
 @pytest.mark.parametrize(

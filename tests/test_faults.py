@@ -344,12 +344,17 @@ def test_functions_that_return_the_same_array_every_time():
             np.testing.assert_allclose(fit.x, expected.x, rtol=1e-6)
 
 
-def test_functions_that_write_to_their_parameters():
+@pytest.mark.parametrize("given", [False, True])
+def test_functions_that_write_to_their_parameters(given):
     def careless(t, x):
         r = t[0] * x - 2.0
         t[:] = 99.0
         return r
 
-    fit = problm.least_squares(careless, [1.0], data=np.ones(50))
+    def derivative(t, x):
+        t[:] = 99.0
+        return x[:, None]
+
+    fit = problm.least_squares(careless, [1.0], data=np.ones(50), jac=derivative if given else "2-point")
     assert fit.success
     assert fit.x[0] == pytest.approx(2.0)

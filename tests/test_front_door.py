@@ -11,7 +11,7 @@ import pytest
 import scipy.optimize
 
 import problm
-from problm import curves
+from problm import curves, inputs
 
 
 def line(t, x, y):
@@ -381,3 +381,10 @@ class TestHabitsOfSciPy:
         fit = problm.least_squares(lambda t: t**2 - 2, 1.0, max_nfev=2, ftol=None, xtol=None, gtol=0, verbose=1)
         assert fit.nit == 2
         assert "max_iter" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "size"), [("float16", 300.0), ("float32", 1e25), ("float64", 1e200)])
+def test_values_whose_squares_overflow_are_checked_without_a_warning(kind, size):
+    inputs.finite([("y", np.full(20, size, kind))])
+    with pytest.raises(ValueError, match="y is not finite at row 3"):
+        inputs.finite([("y", np.where(np.arange(20) == 3, np.nan, size).astype(kind))])

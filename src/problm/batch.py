@@ -204,9 +204,12 @@ class Batch:
             self._known = self.n
         self._held = (self.size, self._known)
 
-    def sailed(self, theta: Theta, normal: Normal, trials: int) -> None:
-        """Everything was linearised ``trials`` times elsewhere (`problm.burst`), and this is where it led to."""
+    def arrive(self, theta: Theta, normal: Normal) -> None:
+        """Go to a point where everything was linearised elsewhere (`problm.burst`)."""
         self.theta, self._normal = theta, normal
+
+    def count_fused(self, trials: int) -> None:
+        """So many trials on everything linearised there too."""
         self.jacobian_calls += trials
         self.jacobian_rows += trials * self.n
         self.residual_rows += trials * self.n

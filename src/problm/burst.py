@@ -22,18 +22,15 @@ from .jit import njit
 from .normal import Normal
 from .passes import LINEARIZE, call_linearize, linearize_chunk
 from .scaled import COMPILED, reduce
+from .solver import LEAST_RATIO
+from .system import REFINE, System
 
 if TYPE_CHECKING:
     from .solver import _Run
-    from .system import System
 
 _f8, _i8 = types.float64, types.int64
 MOST = 100
 """Steps in one call: so that Ctrl-C is heard."""
-LEAST_RATIO = 1e-4
-"""Of actual to predicted decrease, for a step to be taken; the loop's."""
-CLEAR = 1e-4
-"""Least pivot of the scaled Cholesky factor, as `problm.system` wants it for the normal equations to do."""
 _GENTLE = 1e-5
 """Largest cosine between the residuals and a column of the Jacobian, at which the loop looks closer at a step that
 gained less than promised."""
@@ -69,7 +66,8 @@ def burst(  # type: ignore[no-untyped-def]
     linearize : address of `problm.passes.linearize_chunk`.
     encode, move, A1, A2 : addresses of how a point is read and moved (`problm.fills`), and what the first one takes; 0
         in flat space.
-    limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, and the most steps to take.
+    limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, the least ratio of actual to predicted
+        decrease and the least pivot of the scaled Cholesky factor, as the loop wants them, and the most steps to take.
     points : (2, q) the present point, and the one before the last step.
     gradient, hessian : (d,), (d, d) sums at the present point.
     largest : (d,) the largest mean diagonal of H so far, of this point too (`problm.damping`).
@@ -77,7 +75,7 @@ def burst(  # type: ignore[no-untyped-def]
         was short, whether it gained what was promised, whether a trial failed; then the costs after the steps.
     """
     ftol, xtol, gtol, left, zero = limits[0], limits[1], limits[2], limits[3], limits[4]
-    most = int(limits[5])
+    least_ratio, least_pivot, most = limits[5], limits[6], int(limits[7])
     triangle = d * (d + 1) // 2
     vectors, matrix, sums = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle)
     none, sizes = np.empty(0), np.empty(d)
@@ -93,7 +91,7 @@ def burst(  # type: ignore[no-untyped-def]
         )
         decrement, pivot, length, resisted, point, steepest = found[0], found[1], found[2], found[3], found[4], found[6]
         mean = state[_COST] / n
-        if not (pivot >= CLEAR and math.isfinite(decrement)):
+        if not (pivot >= least_pivot and math.isfinite(decrement)):
             return steps
         if steps > 0:
             if decrement <= gtol**2 * mean or mean <= zero:
@@ -117,7 +115,7 @@ def burst(  # type: ignore[no-untyped-def]
             total += sums[a]
         change = (sums[0] - state[_COST]) / n
         ratio = -change / decrement
-        if not (ratio > LEAST_RATIO and math.isfinite(total)):
+        if not (ratio > least_ratio and math.isfinite(total)):
             state[_FAILED] = 1.0
             return steps
         small = ftol * mean
@@ -151,7 +149,7 @@ def sail(run: _Run, system: System) -> bool:
         return False
     n, normal = batch.n, system.normal
     most = min(MOST, run.options.max_iter - len(history) - 1)  # the loop itself takes the last, and stops
-    limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, most])
+    limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, LEAST_RATIO, REFINE, most])
     points = np.array([batch.theta, batch.theta])
     gradient, hessian, largest = normal.gradient.copy(), normal.hessian.copy(), damping.largest.copy()
     state = np.zeros(_AFTER + MOST)
@@ -163,10 +161,11 @@ def sail(run: _Run, system: System) -> bool:
     if steps:
         damping.sailed(radius, length, largest)
         t.small_changes, t.small_step, t.believed = int(small_changes), bool(small_step), bool(believed)
-        run.previous = points[1]
+        run.previous = points[1].copy()
         seconds = time.perf_counter() - run.began
         for k, after in enumerate(state[_AFTER : _AFTER + steps].tolist(), 1):
             passes = batch.residual_rows / n + k, batch.jacobian_rows / n + k
             history.add(seconds, n, after, 0.0, "accept", *passes)
-    batch.sailed(points[0], Normal(n, cost, gradient, hessian, compiled=COMPILED), steps + bool(failed))
+        batch.arrive(points[0].copy(), Normal(n, cost, gradient, hessian, compiled=COMPILED))
+    batch.count_fused(steps + bool(failed))
     return steps > 0

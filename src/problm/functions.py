@@ -219,7 +219,7 @@ class FunctionProblem:
         """Transposed Jacobian of some rows, (d, k * p), by differences of the usual steps or longer ones."""
         k = len(residuals) // self.components
         if callable(self.jac):
-            j = np.asarray(self.jac(theta, *rows), dtype=np.float64)
+            j = np.asarray(self.jac(theta.copy() if self.flat else theta, *rows), dtype=np.float64)
             if j.shape != (k, self.components, self.dim) and not (j.shape == (k, self.dim) and self.components == 1):
                 want = f"({k}, {self.dim})" if self.components == 1 else f"({k}, {self.components}, {self.dim})"
                 raise ValueError(f"jac returned shape {j.shape} for {k} rows of data, expected {want}")

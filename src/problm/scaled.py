@@ -20,7 +20,7 @@ LEAST = 1e-300
 
 @njit(_f8(_f8[:, ::1], _f8[:, ::1]), nogil=True, error_model="numpy")
 def cholesky(matrix, factor):  # type: ignore[no-untyped-def]
-    """Lower triangular factor of a matrix; returns its least pivot, 0 where there is none."""
+    """Lower triangular factor of a matrix, of which the lower half is read; its least pivot, 0 where there is none."""
     pivot = np.inf
     for a in range(len(matrix)):
         for b in range(a + 1):
@@ -39,7 +39,7 @@ def cholesky(matrix, factor):  # type: ignore[no-untyped-def]
 
 @njit(types.void(_f8[:, ::1], _f8[::1], _f8[::1]), nogil=True, error_model="numpy")
 def solve(factor, right, x):  # type: ignore[no-untyped-def]
-    """Write to ``x`` the solution with the matrix that was factored."""
+    """Write to ``x`` the solution with the matrix that was factored; ``right`` may be the same array."""
     d = len(factor)
     for a in range(d):
         s = right[a]

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from .normal import Normal, identity, solve_unit
 
 Array = NDArray[np.float64]
-_REFINE = 1e-4
+REFINE = 1e-4
 """Least Cholesky pivot, about 1 / condition of J, below which the factor of J itself is used."""
 _RANK = 1e-14
 """Singular values of J, relative to the largest, that count as zero: the rounding of a QR over many rows."""
@@ -124,7 +124,7 @@ class System:
         self._gauss_newton, self.singular, pivot = solve_unit(self._matrix, self._gradient)
         self.decrement = 0.5 * float(self._gradient.dot(self._gauss_newton))
         self.least_curvature = pivot * pivot  # of the scaled H: its least eigenvalue, roughly
-        if pivot < _REFINE and refine is not None and math.isfinite(self.decrement):
+        if pivot < REFINE and refine is not None and math.isfinite(self.decrement):
             self._refine(refine(), uncertainty)
         self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
 
@@ -138,7 +138,7 @@ class System:
         decrement, pivot, *squares, most = normal.compiled.reduce(
             normal.count, normal.gradient, normal.hessian, theta, _NONE if damped is None else damped, vectors, matrix
         )
-        if not (pivot >= _REFINE and math.isfinite(decrement)):
+        if not (pivot >= REFINE and math.isfinite(decrement)):
             return False
         self._scale, self._gradient, self._gauss_newton, metric, step = vectors
         if self._space.lower is None and self._space.upper is None:

@@ -33,6 +33,7 @@ from ..fills import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, 
 from ..jit import njit
 from ..manifolds import compiled, multiply
 from ..passes import LINEARIZE, call_linearize, linearize_chunk
+from ..scaled import cholesky, solve
 
 _f8, _i8 = types.float64, types.int64
 SOLVER = _i8(_f8[:, ::1], _f8[:, ::1])
@@ -127,7 +128,7 @@ def score(maps, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-unty
 
 
 @compiled
-def _damped_step(sums, d, damping, L, step):  # type: ignore[no-untyped-def]
+def _damped_step(sums, d, damping, matrix, factor, step):  # type: ignore[no-untyped-def]
     """Solve (H + damping diag H) step = -g for the packed sums of a linearisation; False where it cannot be."""
     largest = 0.0
     for i in range(d):
@@ -135,27 +136,12 @@ def _damped_step(sums, d, damping, L, step):  # type: ignore[no-untyped-def]
     for i in range(d):
         at = 1 + d + i * (i + 1) // 2
         for j in range(i + 1):
-            v = sums[at + j]
-            if i == j:
-                v += damping * v + 1e-12 * largest
-            for k in range(j):
-                v -= L[i, k] * L[j, k]
-            if i == j:
-                if not v > 0.0:
-                    return False
-                L[i, i] = np.sqrt(v)
-            else:
-                L[i, j] = v / L[j, j]
-    for i in range(d):
-        v = -sums[1 + i]
-        for k in range(i):
-            v -= L[i, k] * step[k]
-        step[i] = v / L[i, i]
-    for i in range(d - 1, -1, -1):
-        v = step[i]
-        for k in range(i + 1, d):
-            v -= L[k, i] * step[k]
-        step[i] = v / L[i, i]
+            matrix[i, j] = sums[at + j]
+        matrix[i, i] += damping * matrix[i, i] + 1e-12 * largest
+        step[i] = -sums[1 + i]
+    if cholesky(matrix, factor) == 0.0:
+        return False
+    solve(factor, step, step)
     return True
 
 
@@ -180,7 +166,7 @@ def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, step
         (S,) out: mean cost at the last scale, divided by its bound: 0 is perfect, 1 is nothing within reach.
     """
     width = 1 + d + d * (d + 1) // 2
-    L, step = np.empty((d, d)), np.empty(d)
+    matrix, factor, step = np.empty((d, d)), np.empty((d, d)), np.empty(d)
     no_int, no_float = np.empty(0, dtype=np.int64), np.empty(0)
     for s in range(starts.shape[0]):
         theta = starts[s].copy()
@@ -194,7 +180,7 @@ def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, step
                 SMOOTH_TRUNCATED, 0, scale, 0, no_float, sums,
             )  # fmt: skip
             for _ in range(steps):
-                if not _damped_step(sums, d, damping, L, step):
+                if not _damped_step(sums, d, damping, matrix, factor, step):
                     break
                 moved = call_move(calls[1], theta, step)
                 trial = np.zeros(width)
