@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -120,10 +121,11 @@ def test_a_worker_is_killed(client, times):
 
 
 def slow_once(i, kind, flag):
-    """A partition that takes very long the first time that it is made."""
-    if i == 2 and not os.path.exists(flag):
-        open(flag, "w").close()
-        time.sleep(40)
+    """A partition that takes very long the first time that it is made, in one worker: each column has it made."""
+    if i == 2:
+        with contextlib.suppress(FileExistsError):
+            open(flag, "x").close()
+            time.sleep(15)
     return part(i, kind)
 
 
@@ -143,7 +145,7 @@ def test_a_late_worker_does_not_hold_up_the_head(client, tmp_path):
     undisturbed = problm.least_squares(model, START, data=lazy(), jac=model_jac, client=client, rng=1)
     local = [t for size, t in early if 2 * size <= ours.problem.head_size]
     assert len(local) >= 4
-    assert local[-1] - began < 35.0  # lateness is judged by the others, which a loaded machine slows down
+    assert local[-1] - began < 12.0  # lateness is judged by the others, which a loaded machine slows down
     assert ours.x.tobytes() == undisturbed.x.tobytes()
 
 

@@ -40,7 +40,7 @@ _HEAD_ROWS = 65_536
 _HEAD_BYTES = 1 << 24
 _RETRIES = 3
 _LATE = 3.0
-"""A partition is late when it takes this many times as long as half of them."""
+"""Partitions are late when, with a worker idle, nobody has answered for this many times as long as answers took."""
 
 
 def distributed_problem(
@@ -125,7 +125,8 @@ class DistributedProblem(Modelled[Rows]):
         self._parts = [futures[i] for i in kept]
         self._counts = [int(counts[i]) for i in kept]
         self.n = sum(self._counts)
-        first = client.submit(shards.few, 8, _first_done(self._parts), pure=False).result()
+        # Of all partitions: a call on one, though it is there, may wait behind another that its worker is late with.
+        first = _first_done(client.map(shards.few, [8] * len(kept), self._parts, pure=False)).result()
         self.model = _fit_threads(model_of(first), client)
         self._remote_model = client.submit(_identity, self.model, pure=False)
         each = sum(c.dtype.itemsize * math.prod(c.shape[1:]) for c in first)
@@ -239,12 +240,12 @@ class DistributedProblem(Modelled[Rows]):
             client.submit(shards.head, self._seed, i, wanted[i], part, pure=False) for i, part in enumerate(self._parts)
         ]
         again: dict[int, Any] = {}
-        began, late = time.perf_counter(), math.inf
+        began, late, count = time.perf_counter(), math.inf, len(calls)
         # The second call fails where a partition's lineage leads to data that only the cluster has: then wait on.
         while missing := [i for i, call in enumerate(calls) if not (call.done() or _finished(again.get(i)))]:
             elapsed = time.perf_counter() - began
-            if math.isinf(late) and 2 * len(missing) <= len(calls):
-                late = max(_LATE * elapsed, 0.5)
+            if len(missing) < count:
+                late, count = max((1.0 + _LATE) * elapsed, 0.5), len(missing)
             if elapsed > late and not again:
                 idle = [worker for worker, tasks in client.processing().items() if not tasks]
                 again = {i: self._head_again(i, wanted[i], idle) for i in missing if idle}
@@ -278,11 +279,11 @@ def _future(part: Any) -> Any:
     return futures_of(part)[0]
 
 
-def _first_done(parts: Sequence[Any]) -> Any:
+def _first_done(calls: Sequence[Any]) -> Any:
     from distributed import wait
 
-    done = wait(parts, return_when="FIRST_COMPLETED").done
-    return next(part for part in parts if part in done)
+    done = wait(calls, return_when="FIRST_COMPLETED").done
+    return next(call for call in calls if call in done)
 
 
 def _finished(call: Any) -> bool:
