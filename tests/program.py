@@ -94,7 +94,8 @@ def check_outputs(out, parts=False):
 
 
 def unwatched(**more):
-    """The environment, without what makes processes measure their coverage: that writes files too."""
+    """The environment, without what makes processes measure their coverage: that writes files too, and swallows a
+    signal that comes before the program has begun."""
     return {name: value for name, value in os.environ.items() if not name.startswith("COV")} | more
 
 

@@ -17,8 +17,7 @@ import pytest
 pytest.importorskip("typer")
 
 from problm.cli import main
-
-PROGRAM = [sys.executable, "-m", "problm"]
+from program import PROGRAM, unwatched
 
 
 def run(*args, **options):
@@ -301,7 +300,7 @@ def test_control_c_keeps_the_best_point(folder, tmp_path):
 @pytest.mark.parametrize("delay", [0.2, 1.0])
 def test_control_c_at_any_moment(folder, tmp_path, delay):
     process = subprocess.Popen(
-        [*PROGRAM, "demo", "-o", str(tmp_path / "out")],
+        [*PROGRAM, "demo", "-o", str(tmp_path / "out")], env=unwatched(),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     time.sleep(delay)

@@ -33,8 +33,13 @@ def test_compiled_system_is_the_numpy_one(d, damped, flat):
     for damping in (0.0, 0.1, 1e6):
         for mine, theirs in zip(compiled.step(damping), plain.step(damping), strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-12 * np.abs(theirs).max())
-    short = 0.3 * plain.lengths()[1]
-    np.testing.assert_allclose(compiled.damping_within(short), plain.damping_within(short), rtol=1e-6)
+    for short in (1e-6, 0.3, 0.9):
+        radius = short * plain.lengths()[1]
+        for system in (compiled, plain):
+            damping, length = system.damping_within(radius)
+            assert 0.9999999 * radius <= length <= 1.1 * radius
+            for mine, theirs in zip(system.step(damping), plain.step(damping), strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-12 * np.abs(theirs).max())
 
 
 def test_what_the_compiled_one_leaves_to_numpy():

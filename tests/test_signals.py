@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 
-from program import PROGRAM, call, check_outputs, commands, polite, write_inputs
+from program import PROGRAM, call, check_outputs, commands, polite, unwatched, write_inputs
 
 pytest.importorskip("typer")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
@@ -50,6 +50,7 @@ def test_signals_at_random_moments(folder, tmp_path, command, times):
     for number in list(ENDED) * times:
         process = subprocess.Popen(
             [*PROGRAM, *map(str, args), "-o", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=unwatched(),
         )  # fmt: skip
         time.sleep(rng.uniform(0.1, took))
         process.send_signal(number)

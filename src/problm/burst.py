@@ -1,10 +1,10 @@
-"""Plain sailing: Gauss-Newton steps on all rows of a small compiled problem, many in one call.
+"""Plain sailing: steps on all rows of a small compiled problem, many in one call.
 
 On few rows an iteration of the loop (`problm.solver`) takes ten times as long as its arithmetic, and most iterations
-are alike: the Gauss-Newton step lies within the trust region, lowers the cost and is taken. `burst` takes such steps,
-with the same compiled passes and the same rules in the same order, so to the same bits (a test compares them), and
-hands back to the loop wherever a decision is not plain: a step that is too long or gains nothing, a Jacobian near the
-loss of rank, and whatever may be the end.
+are alike: a step within the trust region is tried, and taken if it lowers the cost, or the region shrinks. `burst`
+takes such steps, with the same compiled passes and the same rules in the same order, so to the same bits (a test
+compares them), and hands back to the loop wherever a decision is not plain: a cost that is not finite, a Jacobian near
+the loss of rank, and whatever may be the end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .fills import address_of, call_encode, call_move
 from .jit import njit
 from .normal import Normal
 from .passes import LINEARIZE, call_linearize, linearize_chunk
-from .scaled import COMPILED, reduce
-from .solver import LEAST_RATIO
+from .scaled import COMPILED, reduce, within
+from .solver import LEAST_RATIO, MOST_TRIALS
 from .system import REFINE, System
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 _f8, _i8 = types.float64, types.int64
 MOST = 100
-"""Steps in one call: so that Ctrl-C is heard."""
+"""Steps in one call, roughly: so that Ctrl-C is heard."""
 _GENTLE = 1e-5
 """Largest cosine between the residuals and a column of the Jacobian, at which the loop looks closer at a step that
 gained less than promised."""
 
 
 # Places in ``state``.
-_COST, _RADIUS, _LENGTH, _SMALL, _SHORT, _BELIEVED, _FAILED, _AFTER = range(8)
+_COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _BELIEVED, _TAKEN, _TRIED, _FAILED = range(10)
 
 
 @njit(_f8[::1](_f8[::1], _f8[::1]), nogil=True)
@@ -52,32 +52,35 @@ def added(theta, delta):  # type: ignore[no-untyped-def]
 @njit(
     _i8(
         _i8, _i8, _i8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8, _i8, _i8, _f8[:, ::1], _f8[:, ::1],
-        _f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[::1], _f8[::1],
+        _f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[::1], _f8[::1], _f8[:, ::1],
     ),
     nogil=True,
     error_model="numpy",
 )  # fmt: skip
 def burst(  # type: ignore[no-untyped-def]
     linearize, fill, columns, n, program, constants, d, p, code, user, scale, encode, move, A1, A2,
-    limits, points, gradient, hessian, largest, state,
+    limits, points, gradient, hessian, largest, state, history,
 ):  # fmt: skip
-    """Steps taken, and everything else brought up to date: where the last step led to.
+    """Steps tried, and everything else brought up to date: where the last step that was taken led to.
 
     linearize : address of `problm.passes.linearize_chunk`.
     encode, move, A1, A2 : addresses of how a point is read and moved (`problm.fills`), and what the first one takes; 0
         in flat space.
     limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, the least ratio of actual to predicted
-        decrease and the least pivot of the scaled Cholesky factor, as the loop wants them, and the most steps to take.
-    points : (2, q) the present point, and the one before the last step.
+        decrease, the least pivot of the scaled Cholesky factor and the most tries from a point, as the loop wants them,
+        and the most steps to try.
+    points : (2, q) the present point, and the one before the last step that was taken.
     gradient, hessian : (d,), (d, d) sums at the present point.
     largest : (d,) the largest mean diagonal of H so far, of this point too (`problm.damping`).
-    state : cost, radius, length of the last step, steps in a row that hardly changed the cost, whether the last step
-        was short, whether it gained what was promised, whether a trial failed; then the costs after the steps.
+    state : cost, radius, length and damping of the last step, steps in a row that hardly changed the cost, whether the
+        last step was short, whether it gained what was promised, the number of steps taken and of those tried from the
+        present point in vain, whether a further one failed in a way that the loop has to see.
+    history : (3, most + tries) cost after each step, its damping, and whether it was taken.
     """
     ftol, xtol, gtol, left, zero = limits[0], limits[1], limits[2], limits[3], limits[4]
-    least_ratio, least_pivot, most = limits[5], limits[6], int(limits[7])
+    least_ratio, least_pivot, trials, most = limits[5], limits[6], limits[7], int(limits[8])
     triangle = d * (d + 1) // 2
-    vectors, matrix, sums = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle)
+    vectors, matrix, sums, step = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle), np.empty(d)
     none, sizes = np.empty(0), np.empty(d)
     flat = points.shape[1] == d
     present = True  # whether the largest diagonal is the present one
@@ -89,7 +92,7 @@ def burst(  # type: ignore[no-untyped-def]
         found = reduce(
             n, gradient, hessian, points[0] if flat else sizes, none if present else largest, vectors, matrix
         )
-        decrement, pivot, length, resisted, point, steepest = found[0], found[1], found[2], found[3], found[4], found[6]
+        decrement, pivot, resisted, point, steepest = found[0], found[1], found[3], found[4], found[6]
         mean = state[_COST] / n
         if not (pivot >= least_pivot and math.isfinite(decrement)):
             return steps
@@ -100,31 +103,52 @@ def burst(  # type: ignore[no-untyped-def]
                 return steps
             if state[_SMALL] > 0.0 and (decrement <= left * mean or state[_SMALL] >= 3.0):
                 return steps
-            if state[_SHORT] != 0.0 and math.sqrt(length / point) <= xtol:
+            if state[_SHORT] != 0.0 and math.sqrt(found[2] / point) <= xtol:
                 return steps
-        size = math.sqrt(resisted)
-        if steps == most or size > 1.1 * state[_RADIUS] or not decrement > 0.0:
+        if steps >= MOST:
             return steps
-        trial = added(points[0], vectors[4]) if move == 0 else call_move(move, points[0], vectors[4])
-        read = trial if encode == 0 else call_encode(encode, trial, A1, A2)
-        for a in range(len(sums)):
-            sums[a] = 0.0
-        call_linearize(linearize, fill, read, columns, 0, n, program, constants, d, p, code, user, scale, 0, none, sums)
-        total = 0.0
-        for a in range(len(sums)):
-            total += sums[a]
-        change = (sums[0] - state[_COST]) / n
-        ratio = -change / decrement
-        if not (ratio > least_ratio and math.isfinite(total)):
-            state[_FAILED] = 1.0
-            return steps
+        while True:  # until a step lowers the cost
+            size, damping, predicted, length = math.sqrt(resisted), 0.0, decrement, found[2]
+            for a in range(d):
+                step[a] = vectors[4, a]
+            if size > 1.1 * state[_RADIUS]:
+                damping, size, predicted, length = within(vectors, matrix, state[_RADIUS], step)
+            if steps == most or state[_TRIED] == trials or not predicted > 0.0:
+                return steps
+            trial = added(points[0], step) if move == 0 else call_move(move, points[0], step)
+            read = trial if encode == 0 else call_encode(encode, trial, A1, A2)
+            for a in range(len(sums)):
+                sums[a] = 0.0
+            call_linearize(
+                linearize, fill, read, columns, 0, n, program, constants, d, p, code, user, scale, 0, none, sums
+            )
+            total = 0.0
+            for a in range(len(sums)):
+                total += sums[a]
+            change = (sums[0] - state[_COST]) / n
+            ratio = -change / predicted
+            taken = ratio > least_ratio
+            if not math.isfinite(total) or not (taken or predicted > max(1e-3 * left, 1e-15) * mean):
+                state[_FAILED] = 1.0
+                return steps
+            state[_LENGTH], state[_DAMPING] = size, damping
+            if ratio <= 0.25:
+                share = min(max(1.0 / (2.0 - ratio), 0.1), 0.5)
+                state[_RADIUS] = share * min(state[_RADIUS], 10.0 * size)
+            elif ratio >= 0.75 or damping == 0.0:
+                state[_RADIUS] = 2.0 * size
+            history[0, steps], history[1, steps], history[2, steps] = sums[0], damping, 1.0
+            steps += 1
+            if taken:
+                break
+            history[0, steps - 1], history[2, steps - 1] = state[_COST], 0.0
+            state[_TRIED] += 1.0
         small = ftol * mean
-        state[_SMALL] = state[_SMALL] + 1.0 if abs(change) <= small and decrement <= small else 0.0
+        state[_SMALL] = state[_SMALL] + 1.0 if abs(change) <= small and predicted <= small else 0.0
         state[_SHORT] = 1.0 if point > 0.0 and math.sqrt(length / point) <= xtol else 0.0
-        state[_BELIEVED] = 1.0 if -change > 0.75 * decrement else 0.0
-        state[_RADIUS] = 2.0 * size if ratio > 0.25 else 0.5 * min(state[_RADIUS], 10.0 * size)
-        state[_COST], state[_LENGTH] = sums[0], size
-        state[_AFTER + steps] = sums[0]
+        state[_BELIEVED] = 1.0 if state[_TRIED] == 0.0 and -change > 0.75 * predicted else 0.0
+        state[_COST], state[_TRIED] = sums[0], 0.0
+        state[_TAKEN] += 1.0
         for a in range(points.shape[1]):
             points[1, a] = points[0, a]
             points[0, a] = trial[a]
@@ -137,35 +161,35 @@ def burst(  # type: ignore[no-untyped-def]
             present = present and hessian[a, a] / n >= largest[a]
         for a in range(d):
             largest[a] = max(largest[a], hessian[a, a] / n)
-        steps += 1
 
 
 def sail(run: _Run, system: System) -> bool:
     """Take the plain steps from here, where all rows are linearised; whether there were any."""
-    batch, damping, t, history = run.batch, run.damping, run.termination, run.history
+    batch, damping, t = run.batch, run.damping, run.termination
     assert isinstance(damping, TrustRegion)
     radius = damping.radius_at(system)
-    if system.singular or system.lengths()[1] > 1.1 * radius:
+    if system.singular:
         return False
     n, normal = batch.n, system.normal
-    most = min(MOST, run.options.max_iter - len(history) - 1)  # the loop itself takes the last, and stops
-    limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, LEAST_RATIO, REFINE, most])
+    most = run.options.max_iter - len(run.history) - 1  # the loop itself takes the last, and stops
+    limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, LEAST_RATIO, REFINE, MOST_TRIALS, most])
     points = np.array([batch.theta, batch.theta])
     gradient, hessian, largest = normal.gradient.copy(), normal.hessian.copy(), damping.largest.copy()
-    state = np.zeros(_AFTER + MOST)
-    state[:_FAILED] = normal.cost, radius, 0.0, t.small_changes, t.small_step, t.believed
+    state, history = np.zeros(10), np.empty((3, MOST + MOST_TRIALS))
+    state[:_TAKEN] = normal.cost, radius, damping.length, damping.value, t.small_changes, t.small_step, t.believed
     passed = (address_of(linearize_chunk, LINEARIZE), *run.problem.described())  # type: ignore[attr-defined]
-    steps: int = burst(*passed, limits, points, gradient, hessian, largest, state)
-    cost, radius, length, small_changes, small_step, believed, failed = state[:_AFTER].tolist()
-    run.sailing = not failed
+    steps: int = burst(*passed, limits, points, gradient, hessian, largest, state, history)
+    cost, radius, length, value, small_changes, small_step, believed, taken, tried, failed = state.tolist()
+    run.sailing, run.tried = not failed and tried < MOST_TRIALS, int(tried)
     if steps:
-        damping.sailed(radius, length, largest)
+        damping.sailed(value, radius, length, largest)
+        seconds = time.perf_counter() - run.began
+        for k, (after, value, good) in enumerate(history[:, :steps].T.tolist(), 1):
+            passes = batch.residual_rows / n + k, batch.jacobian_rows / n + k
+            run.history.add(seconds, n, after, value, "accept" if good else "reject", *passes)
+    if taken:
         t.small_changes, t.small_step, t.believed = int(small_changes), bool(small_step), bool(believed)
         run.previous = points[1].copy()
-        seconds = time.perf_counter() - run.began
-        for k, after in enumerate(state[_AFTER : _AFTER + steps].tolist(), 1):
-            passes = batch.residual_rows / n + k, batch.jacobian_rows / n + k
-            history.add(seconds, n, after, 0.0, "accept", *passes)
         batch.arrive(points[0].copy(), Normal(n, cost, gradient, hessian, compiled=COMPILED))
     batch.count_fused(steps + bool(failed))
-    return steps > 0
+    return taken > 0.0

@@ -157,9 +157,9 @@ class TrustRegion:
         self._largest, scaling = _running_maximum(self._largest, diagonal)
         return scaling
 
-    def sailed(self, radius: float, length: float, largest: Array) -> None:
-        """Gauss-Newton steps were taken elsewhere (`problm.burst`), by these rules."""
-        self.value, self.radius, self.length, self._largest = 0.0, radius, length, largest
+    def sailed(self, value: float, radius: float, length: float, largest: Array) -> None:
+        """Steps were taken elsewhere (`problm.burst`), by these rules."""
+        self.value, self.radius, self.length, self._largest = value, radius, length, largest
 
     def choose(self, system: System) -> float:
         self.value, self.length = system.damping_within(self.radius_at(system))

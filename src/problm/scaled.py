@@ -95,28 +95,75 @@ def reduce(count, gradient, hessian, theta, damped, vectors, matrix):  # type: i
     return decrement, pivot, length, resisted, point, far, most
 
 
-@njit(nogil=True, error_model="numpy")  # compiled at the first call: few solves of few rows need it
+@njit(_f8(_f8[:, ::1], _f8[:, ::1], _f8, _f8[:, ::1], _f8[::1]), nogil=True, error_model="numpy")
+def damped_solution(vectors, matrix, damping, factor, x):  # type: ignore[no-untyped-def]
+    """Write the solution with ``matrix + damping D`` to ``x`` and its factor to ``factor``; 0 where there is none."""
+    metric = vectors[3]
+    for a in range(len(x)):
+        for b in range(a + 1):
+            factor[a, b] = matrix[a, b]
+        factor[a, a] += damping * metric[a]
+    pivot = cholesky(factor, factor)
+    if pivot > 0.0:
+        solve(factor, vectors[1], x)
+    return pivot
+
+
+@njit(types.UniTuple(_f8, 2)(_f8[:, ::1], _f8, _f8[::1], _f8[::1]), nogil=True, error_model="numpy")
+def described(vectors, damping, x, step):  # type: ignore[no-untyped-def]
+    """Write the step of a damped solution to ``step``; its predicted decrease, and its squared length."""
+    scale, g, metric = vectors[0], vectors[1], vectors[3]
+    predicted, length = 0.0, 0.0
+    for a in range(len(x)):
+        predicted += 0.5 * x[a] * (g[a] + damping * metric[a] * x[a])
+        length += x[a] * x[a]
+        step[a] = -scale[a] * x[a]
+    return predicted, length
+
+
+@njit(nogil=True, error_model="numpy")  # compiled at the first call: the default rule asks for a length
 def damp(vectors, matrix, damping, step):  # type: ignore[no-untyped-def]
     """Write the damped step to ``step`` (d,), from what `reduce` wrote.
 
     Returns the predicted decrease and the squared length of the solution, and whether there is one.
     """
     d = len(matrix)
-    scale, g, metric = vectors[0], vectors[1], vectors[3]
-    damped, factor, x = np.empty((d, d)), np.empty((d, d)), np.empty(d)
-    for a in range(d):
-        for b in range(d):
-            damped[a, b] = matrix[a, b]
-        damped[a, a] += damping * metric[a]
-    if cholesky(damped, factor) == 0.0:
+    factor, x = np.empty((d, d)), np.empty(d)
+    if damped_solution(vectors, matrix, damping, factor, x) == 0.0:
         return 0.0, 0.0, 0.0
-    solve(factor, g, x)
-    predicted, length = 0.0, 0.0
-    for a in range(d):
-        predicted += 0.5 * x[a] * (g[a] + damping * metric[a] * x[a])
-        length += x[a] * x[a]
-        step[a] = -scale[a] * x[a]
+    predicted, length = described(vectors, damping, x, step)
     return predicted, length, 1.0
+
+
+@njit(types.UniTuple(_f8, 4)(_f8[:, ::1], _f8[:, ::1], _f8, _f8[::1]), nogil=True, error_model="numpy")
+def within(vectors, matrix, radius, step):  # type: ignore[no-untyped-def]
+    """Write the step to ``step`` (d,) whose damping is the least that keeps it within ``radius``, to a tenth of it.
+
+    For a Gauss-Newton step that is longer: Hebden's iteration on the secular equation (More 1978), which comes from
+    below. Returns the damping, the length in its metric, the predicted decrease and the squared length of the solution;
+    NaN where there is none.
+    """
+    d = len(matrix)
+    metric = vectors[3]
+    factor, x, y = np.empty((d, d)), np.empty(d), np.empty(d)
+    damping, length = 0.0, np.nan
+    for tries in range(30):
+        if damped_solution(vectors, matrix, damping, factor, x) == 0.0:
+            return np.nan, np.nan, np.nan, np.nan
+        squared = 0.0
+        for a in range(d):
+            y[a] = metric[a] * x[a]
+            squared += y[a] * x[a]
+        length = np.sqrt(squared)
+        if not length > 1.1 * radius or tries == 29:
+            break
+        solve(factor, y, y)
+        slope = 0.0
+        for a in range(d):
+            slope += metric[a] * x[a] * y[a]
+        damping += squared / slope * (length - radius) / radius
+    predicted, squared = described(vectors, damping, x, step)
+    return damping, length, predicted, squared
 
 
 @njit(nogil=True, error_model="numpy")  # compiled at the first call: without batches nobody asks
@@ -141,11 +188,12 @@ def noise(count, gradient, outer, vectors, matrix):  # type: ignore[no-untyped-d
 
 
 class Compiled(NamedTuple):
-    """The three, for `problm.system`, which does without Numba."""
+    """What `problm.system`, which does without Numba, asks for."""
 
     reduce: Any
     damp: Any
+    within: Any
     noise: Any
 
 
-COMPILED = Compiled(reduce, damp, noise)
+COMPILED = Compiled(reduce, damp, within, noise)

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint
 
 Array = NDArray[np.float64]
-_MOST_TRIALS = 40
+MOST_TRIALS = 40
+"""Steps to try from a point."""
 LEAST_RATIO = 1e-4
 """Of actual to predicted decrease, for a step to be taken."""
 _TAKE = Verdict(True)
@@ -126,6 +127,7 @@ class _Run:
         if self.sail is not None and not self.unobserved():
             self.sail = None
         self.sailing = self.sail is not None
+        self.tried = 0  # steps that it tried from the present point, in vain
         self.saver: Checkpoint | None = None
         self.first_costs: tuple[float, float] = (math.nan, math.inf)
         if self.before is not None:
@@ -237,7 +239,8 @@ class _Run:
 
     def descend(self, system: System) -> _Trial | None:
         """Raise the damping until a step lowers the cost of the batch; None if none does."""
-        for tries in range(1, _MOST_TRIALS + 1):
+        first, self.tried = 1 + self.tried, 0
+        for tries in range(first, MOST_TRIALS + 1):
             step, predicted, length = system.step(self.damping.choose(system))
             if not predicted > 0.0:
                 return None

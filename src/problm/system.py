@@ -73,8 +73,8 @@ class System:
     """
 
     __slots__ = (
-        "_diagonal", "_free", "_gauss_newton", "_gradient", "_inverse_root", "_matrix", "_scale", "_space", "_spectrum",
-        "_squares", "_step", "_svd", "_theta", "_vectors", "clouded", "cost", "count", "decrement", "finite",
+        "_diagonal", "_free", "_gauss_newton", "_gradient", "_inverse_root", "_known", "_matrix", "_scale", "_space",
+        "_spectrum", "_squares", "_svd", "_theta", "_vectors", "clouded", "cost", "count", "decrement", "finite",
         "least_curvature", "normal", "singular",
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ class System:
         self._svd: tuple[Array, Array, Array] | None = None
         self._spectrum: tuple[Array, Array] | None = None
         self._squares: tuple[float, ...] | None = None  # of x and the point, both again in the metric of the damping
-        self._step: Array | None = None
+        self._known: tuple[float, tuple[Array, float, float]] | None = None  # the last damping, and its step
         self.count = normal.count
         self.cost = normal.cost / normal.count
         self._space, self._theta = space, theta
@@ -141,8 +141,7 @@ class System:
         if not (pivot >= REFINE and math.isfinite(decrement)):
             return False
         self._scale, self._gradient, self._gauss_newton, metric, step = vectors
-        if self._space.lower is None and self._space.upper is None:
-            self._step = step
+        self._known = 0.0, (step, decrement, squares[0])
         self._matrix = matrix
         self._diagonal = None if damped is None else metric
         self._squares = (*squares, most)
@@ -156,13 +155,14 @@ class System:
     def step(self, damping: float) -> tuple[Array, float, float]:
         """The damped step (d,), the decrease of the mean cost that the model predicts for it, and its squared
         length in the scaled parameters."""
-        if damping == 0.0 and self._squares is not None and self._step is not None:
-            return self._step, self.decrement, self._squares[0]
-        if self._squares is not None and self._space.lower is None and self._space.upper is None:
+        if self._known is not None and self._known[0] == damping:
+            return self._known[1]
+        if self._squares is not None:
             step = np.empty(len(self._matrix))
             predicted, length, found = self.normal.compiled.damp(self._vectors, self._matrix, damping, step)
             if found:
-                return step, predicted, length
+                self._known = damping, (step, predicted, length)
+                return self._known[1]
         if damping == 0.0 and self._svd is None:
             x = self._gauss_newton
         elif self._svd is not None:
@@ -204,6 +204,12 @@ class System:
         length = self.lengths()[1]
         if length <= 1.1 * radius and not self.singular:
             return 0.0, length
+        if self._squares is not None:
+            step = np.empty(len(self._matrix))
+            damping, length, *known = self.normal.compiled.within(self._vectors, self._matrix, radius, step)
+            if math.isfinite(damping):
+                self._known = damping, (step, *known)
+                return damping, length
         if self._svd is not None:
             inner, roots, _ = self._svd
             values, parts = roots**2, inner * roots
