@@ -46,10 +46,18 @@ def lazy_fill_function(function: Callable[..., None]) -> Any:
 
 
 @lru_cache(maxsize=256)
+def _addresses(compiled: Any) -> dict[int, int]:
+    """What `address_of` has found, by the signature's identity: all are constants, and hashing one takes 15 us."""
+    return {}
+
+
 def address_of(compiled: Any, signature: Any = FILL) -> int:
     """Machine address of a compiled function. Keep a reference to the function while the address is in use."""
-    result = compiled.get_compile_result(signature)
-    return int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
+    known = _addresses(compiled)
+    if id(signature) not in known:
+        result = compiled.get_compile_result(signature)
+        known[id(signature)] = int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
+    return known[id(signature)]
 
 
 def caller(target: Any) -> Callable[..., Any]:
