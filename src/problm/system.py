@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .box import minimum_in_box
 from .normal import Normal, identity, solve_unit
 
 Array = NDArray[np.float64]
@@ -339,7 +340,7 @@ class System:
         self.decrement = 0.5 * float(inner @ inner)
 
     def _bounded(self, step: Array, damping: float, predicted: float, length: float) -> tuple[Array, float, float]:
-        """The damped step within the bounds: the minimum of the model over the box, by projected Newton steps.
+        """The damped step within the bounds: the minimum of the model over the box.
 
         To cut the step at the bounds is not enough: what is left of it may go up (Bertsekas 1982).
         """
@@ -349,40 +350,8 @@ class System:
         if np.all((step >= least) & (step <= most)):
             return step, predicted, length
         index = np.arange(space.dim) if self._free is None else self._free
-        low, high = least[index] / self._scale, most[index] / self._scale
         matrix = self._matrix + damping * np.diag(np.ones(len(index)) if self._diagonal is None else self._diagonal)
-
-        def value(y: Array) -> float:
-            return float(y @ (self._gradient + 0.5 * (matrix @ y)))
-
-        y, now = np.zeros(len(index)), 0.0
-        for _ in range(3 * len(index)):
-            slope = self._gradient + matrix @ y
-            moving = np.flatnonzero(~(((y <= low) & (slope > 0.0)) | ((y >= high) & (slope < 0.0))))
-            if not len(moving):
-                break
-            direction = np.zeros(len(index))
-            while len(moving):
-                direction[moving] = -solve_unit(matrix[np.ix_(moving, moving)], slope[moving])[0]
-                outwards = ((y <= low) & (direction < 0.0)) | ((y >= high) & (direction > 0.0))
-                if not outwards.any():
-                    break
-                moving = moving[~outwards[moving]]  # these stay, although their slope alone leads inside
-                direction[:] = 0.0
-            trial = np.clip(y + direction, low, high)
-            then = value(trial)
-            if not then < now and len(moving):  # up to the first bound it goes down
-                bound = np.where(direction > 0.0, high, low)
-                shares = np.full(len(index), np.inf)
-                shares[moving] = (bound[moving] - y[moving]) / np.where(direction == 0.0, 1.0, direction)[moving]
-                first = int(np.argmin(np.where(direction == 0.0, np.inf, shares)))
-                trial = np.clip(y + min(1.0, shares[first]) * direction, low, high)
-                if shares[first] <= 1.0:
-                    trial[first] = bound[first]
-                then = value(trial)
-            if not then < now - 1e-15 * abs(now):
-                break
-            y, now = trial, then
+        y = minimum_in_box(matrix, self._gradient, least[index] / self._scale, most[index] / self._scale)
         step = np.zeros(space.dim)
         step[index] = self._scale * y
         return step, -float(y @ (self._gradient + 0.5 * (self._matrix @ y))), float(y @ y)

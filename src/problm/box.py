@@ -1,0 +1,66 @@
+"""The minimum of a quadratic over a box."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .normal import solve_unit
+
+Array = NDArray[np.float64]
+
+
+def minimum_in_box(matrix: Array, gradient: Array, low: Array, high: Array) -> Array:
+    """The y with ``low <= y <= high`` (all (d,), zero among them) that minimises ``g^T y + y^T H y / 2``.
+
+    By projected Newton steps (Bertsekas 1982) from zero: coordinates at a bound that they would leave stay there.
+
+    Parameters
+    ----------
+    matrix : (d, d) H, positive semi-definite, with a diagonal of about one.
+    gradient : (d,) g.
+
+    Examples
+    --------
+    >>> minimum_in_box(np.eye(2), np.array([-3.0, -0.5]), np.zeros(2), np.ones(2))
+    array([1. , 0.5])
+    """
+
+    def value(y: Array) -> float:
+        return float(y @ (gradient + 0.5 * (matrix @ y)))
+
+    y, now = np.zeros(len(gradient)), 0.0
+    for _ in range(3 * len(gradient)):
+        slope = gradient + matrix @ y
+        moving = np.flatnonzero(~(((y <= low) & (slope > 0.0)) | ((y >= high) & (slope < 0.0))))
+        if not len(moving):
+            break
+        direction = np.zeros(len(y))
+        while len(moving):
+            direction[moving] = -solve_unit(matrix[np.ix_(moving, moving)], slope[moving])[0]
+            outwards = ((y <= low) & (direction < 0.0)) | ((y >= high) & (direction > 0.0))
+            if not outwards.any():
+                break
+            moving = moving[~outwards[moving]]  # these stay, although their slope alone leads inside
+            direction[:] = 0.0
+        trial = np.clip(y + direction, low, high)
+        then = value(trial)
+        if not then < now and len(moving):  # up to the first bound it goes down
+            trial = _to_the_first_bound(y, direction, moving, low, high)
+            then = value(trial)
+        if not then < now - 1e-15 * abs(now):
+            break
+        y, now = trial, then
+    return y
+
+
+def _to_the_first_bound(y: Array, direction: Array, moving: NDArray[np.intp], low: Array, high: Array) -> Array:
+    """Along the direction, until the first of the coordinates that move meets its bound."""
+    bound = np.where(direction > 0.0, high, low)
+    shares = np.full(len(y), np.inf)
+    shares[moving] = (bound[moving] - y[moving]) / np.where(direction == 0.0, 1.0, direction)[moving]
+    first = int(np.argmin(np.where(direction == 0.0, np.inf, shares)))
+    reached: Array = np.clip(y + min(1.0, shares[first]) * direction, low, high)
+    if shares[first] <= 1.0:
+        reached[first] = bound[first]
+    return reached

@@ -1,0 +1,26 @@
+"""The minimum of a quadratic over a box."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from problm.box import minimum_in_box
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 8), st.integers(0, 2**32 - 1), st.sampled_from([1e-3, 0.3, 1.0]))
+def test_no_coordinate_can_move_downwards(d, seed, independence):
+    """At the minimum the slope vanishes, or points out of the box (Karush, Kuhn, Tucker)."""
+    rng = np.random.default_rng(seed)
+    columns = rng.standard_normal((3 * d, 1)) + independence * rng.standard_normal((3 * d, d))
+    columns /= np.linalg.norm(columns, axis=0)
+    matrix, gradient = columns.T @ columns, 3.0 * rng.standard_normal(d)
+    low, high = -rng.exponential(size=d) * rng.integers(0, 2, d), rng.exponential(size=d)
+    high[rng.random(d) < 0.2] = np.inf
+    y = minimum_in_box(matrix, gradient, low, high)
+    assert np.all((low <= y) & (y <= high))
+    slope = gradient + matrix @ y
+    inwards = np.where(y <= low, np.minimum(slope, 0.0), np.where(y >= high, np.maximum(slope, 0.0), slope))
+    # The decrease that is left along any coordinate, against what the way here has gained.
+    gained = -(y @ (gradient + 0.5 * matrix @ y))
+    assert np.all(0.5 * inwards**2 / matrix.diagonal() <= 1e-9 * max(gained, 1e-300) + 1e-20)
