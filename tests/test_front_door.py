@@ -388,3 +388,12 @@ def test_values_whose_squares_overflow_are_checked_without_a_warning(kind, size)
     inputs.finite([("y", np.full(20, size, kind))])
     with pytest.raises(ValueError, match="y is not finite at row 3"):
         inputs.finite([("y", np.where(np.arange(20) == 3, np.nan, size).astype(kind))])
+
+
+@pytest.mark.parametrize("model", [lambda x, a, b: a * np.exp(-b * x), problm.formula("a*exp(-b*x)")])
+def test_residuals_whose_squares_vanish_are_no_perfect_fit(model):
+    x = np.linspace(0, 3, 40)
+    with pytest.raises(ValueError, match="other units"):
+        problm.curve_fit(model, x, 1e-200 * np.exp(-x), [2e-200, 2.0])
+    exact, _ = problm.curve_fit(model, x, np.exp(-x), [1.0, 1.0])  # a perfect start is one
+    np.testing.assert_array_equal(exact, [1.0, 1.0])

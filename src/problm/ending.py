@@ -82,3 +82,15 @@ def not_finite(problem: Problem, theta: Theta) -> ValueError:
         f"residuals or Jacobian are not finite{where} for theta = {theta!r}: check fun, jac and the data, "
         "move the start or add bounds"
     )
+
+
+def refuse_underflow(problem: Problem, theta: Theta) -> None:
+    """Raise where the cost is zero only because squares of the residuals are too small for double precision: any point
+    would then pass for a perfect fit."""
+    residuals = getattr(problem, "residuals", None)
+    largest = 0.0 if residuals is None else float(np.abs(residuals(theta)).max(initial=0.0))
+    if 0.0 < largest < 1e-150:
+        raise ValueError(
+            f"the residuals are so small (at most {largest:.1e}) that their squares are zero in double precision: "
+            "give the data in other units"
+        )

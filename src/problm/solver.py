@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from .acceptance import Acceptance, FullBatch, Holdout, Step, Verdict, as_acceptance
 from .batch import Batch
 from .damping import Damping, TrustRegion, as_damping
-from .ending import not_finite, result_of
+from .ending import not_finite, refuse_underflow, result_of
 from .growth import JUMP, Growth
 from .options import Options
 from .problem import Problem, Theta
@@ -233,6 +233,8 @@ class _Run:
         self.system = system
         if not len(self.history):
             self.termination.zero = 1e-30 * system.cost
+            if system.cost == 0.0:
+                refuse_underflow(self.problem, batch.theta)
         if not len(self.history) and not batch.full:
             self.first_costs = batch.first_costs()
         return system
