@@ -370,7 +370,8 @@ def _encode(
     code = [len(computed), n_value, len(instructions), split, len(constants), n_scalars, registers, 0]
     for e in computed:
         inputs = [place[a.serial] for a in e.args]
-        code += [tape.SCALAR_CODES[e.op], place[e.serial], *inputs, *[inputs[0]] * (3 - len(inputs))]
+        op = tape.SCALAR_CODES[e.op]
+        code += [op, place[e.serial], *inputs, *[inputs[0]] * (3 - len(inputs)), tape.scalar_address(op)]
     for op, where, three in instructions:
-        code += [op, *where, *(place[s] for s in three)]
+        code += [op, *where, *(place[s] for s in three), tape.vector_address(op)]
     return Program(np.array(code, dtype=np.int64), np.array([e.value for e in constants]), n_parameters, components)

@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .jit import njit
+from .jit import part
 from .vecmath import select
 
 _TERMS = 40
@@ -73,7 +73,7 @@ def _polynomial(typing: Any, real: Any, imaginary: Any) -> Any:
     return types.UniTuple(_f8, 2)(_f8, _f8), codegen
 
 
-_inline = njit(forceinline=True, nogil=True, error_model="numpy", fastmath={"contract"})
+_inline = part(forceinline=True, nogil=True, error_model="numpy", fastmath={"contract"})
 
 
 @_inline

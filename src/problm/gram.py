@@ -19,7 +19,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .jit import njit
+from .fills import caller
+from .jit import njit, part
 
 BLOCK = 128
 _LANES = 4
@@ -90,7 +91,7 @@ _corner1, _corner2, _corner3, _corner4 = (_tile(k, k, True) for k in (1, 2, 3, 4
 _tile23, _tile33, _tile32, _tile42 = (_tile(r, c, False) for r, c in ((2, 3), (3, 3), (3, 2), (4, 2)))
 
 
-@njit(types.void(_i8, _i8, _i8, _i8, _i8), cache=True, nogil=True, error_model="numpy")
+@part(nogil=True, error_model="numpy")
 def add_products(left, right, d, n, sums):  # type: ignore[no-untyped-def]
     """Add the lower triangle of ``A B^T`` over ``4 n`` numbers to the packed triangle at the address ``sums``.
 
@@ -127,3 +128,17 @@ def add_products(left, right, d, n, sums):  # type: ignore[no-untyped-def]
         else:
             _corner1(a, b, n, sums, x, x)
         x += size
+
+
+PRODUCTS = types.void(_i8, _i8, _i8, _i8, _i8)
+
+
+@njit(PRODUCTS, lazy=True, nogil=True, error_model="numpy")
+def products(left, right, d, n, sums):  # type: ignore[no-untyped-def]
+    """`add_products` to be called through its address: linked into its callers it is compiled again with each."""
+    add_products(left, right, d, n, sums)
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def call_products(typing: Any, at: Any, left: Any, right: Any, d: Any, n: Any, sums: Any) -> Any:
+    return PRODUCTS.return_type(_i8, *PRODUCTS.args), caller(PRODUCTS)

@@ -1,8 +1,11 @@
 """Numba's ``njit`` as the package uses it: compiled once, kept on disk, and honest about both.
 
-Functions with explicit signatures are compiled, or loaded from the cache, when their module is imported. Where no
-cache folder can be written (a read-only installation without a home folder, a full disk) they are compiled in every
-process instead, and a message says how to change that.
+Functions with explicit signatures are compiled, or loaded from the cache, when their module is imported; with
+``lazy=True`` when they are first used. Where no cache folder can be written (a read-only installation without a home
+folder, a full disk) they are compiled in every process instead, and a message says how to change that.
+
+Half of the time to compile a short function goes into its entries for Python and for C. No function here is called
+from C, and most only by other compiled functions: those are a `part` of their callers.
 """
 
 from __future__ import annotations
@@ -10,20 +13,30 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from numba import njit as _njit
+from numba.extending import register_jitable
 
 log = logging.getLogger("problm")
-_COMPILING_AFTER = 0.5  # seconds for one function: loading from the cache takes a few milliseconds
+_COMPILING_AFTER = 0.5  # seconds in all: loading a function from the cache takes a few milliseconds
 _told: set[str] = set()
+_compiling = 0.0
 
 
-def njit(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """``numba.njit(cache=True, ...)`` that falls back to compiling without a cache."""
-    options.setdefault("cache", True)
+def njit(*signature: Any, lazy: Any = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """``numba.njit(cache=True, ...)`` that falls back to compiling without a cache.
+
+    With a signature and ``lazy`` the function is compiled when it is first called or its address is asked for; it
+    cannot be called by compiled code.
+    """
+    options = {"cache": True, "no_cfunc_wrapper": True, **options}
+    if lazy:
+        return lambda function: Lazy(function, signature, options)
 
     def decorate(function: Callable[..., Any]) -> Any:
+        global _compiling
         began = time.perf_counter()
         try:
             compiled = _njit(*signature, **options)(function)
@@ -34,10 +47,39 @@ def njit(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]
                   "Set NUMBA_CACHE_DIR to a writable folder with room.")  # fmt: skip
             compiled = _njit(*signature, **{**options, "cache": False})(function)
         # The first function loaded from the cache starts LLVM, which can take as long.
-        if compiled.stats.cache_misses and time.perf_counter() - began > _COMPILING_AFTER:
-            _tell("compiling", "compiling for this machine, once: some seconds, for image geometry up to a minute.")
+        if compiled.stats.cache_misses:
+            _compiling += time.perf_counter() - began
+            if _compiling > _COMPILING_AFTER:
+                _tell("compiling", "compiling for this machine, once: some seconds, for image geometry up to a minute.")
         return compiled
 
+    return decorate
+
+
+class Lazy:
+    """A function that is compiled, or loaded from the cache, when it is first used."""
+
+    def __init__(self, function: Callable[..., Any], signature: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self.py_func = function
+        self.__doc__ = function.__doc__
+        self._decorate = njit(*signature, **options)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """The compiled function."""
+        return self._decorate(self.py_func)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.compiled(*args)
+
+    def get_compile_result(self, signature: Any) -> Any:
+        """Numba's, for `problm.fills.address_of`."""
+        return self.compiled.get_compile_result(signature)
+
+
+def part(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function for compiled callers only: compiled and kept with each of them, without an entry for Python."""
+    decorate: Callable[[Callable[..., Any]], Callable[..., Any]] = register_jitable(no_cfunc_wrapper=True, **options)
     return decorate
 
 

@@ -22,7 +22,7 @@ from .columns import ROW_NUMBER, describe, loadable, loadable_type
 from .fills import BLOCK, FASTMATH, FILL, address_of, fill_function, lazy_fill_function
 from .losses import USER_CODE, Loss
 from .normal import Normal
-from .passes import costs_chunk, linearize_chunk, rows_chunk
+from .passes import costs_chunk, linearize_chunk, rows_chunk, tools
 from .scaled import COMPILED
 from .threads import available_threads, pool
 
@@ -80,8 +80,9 @@ class Kernel:
                 "pass the model as a NumPy function, or choose a built-in loss"
             )
         # What the passes take behind the rows, put together once: a small fit calls them every few microseconds.
+        called = tools(not self.loss.is_linear).ctypes.data
         fixed = (
-            self.program, self.constants, self.dim, self.components, self.loss.code, 0, float(self.loss.scale),
+            self.program, self.constants, self.dim, self.components, self.loss.code, called, float(self.loss.scale),
         )  # fmt: skip
         object.__setattr__(self, "fixed", fixed)
 
@@ -160,7 +161,7 @@ class Kernel:
 
     def _rows(self, theta: Array, columns: NDArray[np.int64], lo: int, hi: int, jacobian: int, values: Array) -> None:
         """What the fill computes for the rows [lo, hi)."""
-        rows_chunk(self.address, theta, columns, lo, hi, *self.fixed[:4], jacobian, values)
+        rows_chunk(self.address, theta, columns, lo, hi, *self.fixed[:4], self.fixed[5], jacobian, values)
 
     def _reduce(self, chunk: Callable[[int, int], Part], n: int) -> Part:
         if n <= CHUNK:

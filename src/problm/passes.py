@@ -9,27 +9,66 @@ by products of rows of the block (`problm.gram`), which stays in the L1 cache.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
-from .block_costs import block_costs
+from .block_costs import ROBUST, call_robust, plain_costs, robust_costs
 from .columns import load_rows
-from .fills import BLOCK, FASTMATH, call_fill, caller
-from .gram import add_products
-from .jit import njit
+from .fills import BLOCK, FASTMATH, address_of, call_fill, caller
+from .gram import PRODUCTS, add_products, call_products, products
+from .jit import njit, part
 
 _f8, _i8 = types.float64, types.int64
+_compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
+
+LOAD = types.void(_i8[:, ::1], _i8, _i8, _f8[:, ::1])
 
 
-@njit(
-    types.void(_f8[:, ::1], _i8, _i8, _i8, _i8, _i8, _f8[::1]),
-    nogil=True,
-    error_model="numpy",
-    fastmath=FASTMATH,
-)
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def _call_load(typing: Any, at: Any, columns: Any, lo: Any, m: Any, out: Any) -> Any:
+    return LOAD.return_type(_i8, *LOAD.args), caller(LOAD)
+
+
+@lru_cache(maxsize=2)
+def tools(robust: bool) -> NDArray[np.int64]:
+    """Addresses of what the passes call: reading rows, products of rows, the costs of a robust loss.
+
+    Linked into the passes these functions would be compiled again with each of them, and the robust losses, which take
+    a second, for solves that do not use any.
+    """
+    losses = address_of(robust_costs, ROBUST) if robust else 0
+    return np.array([address_of(load_rows, LOAD), address_of(products, PRODUCTS), losses])
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def _tool(typing: Any, at: Any, k: Any) -> Any:
+    """Item k of `tools`, which are at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        base = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        return builder.load(builder.gep(base, [args[1]]), align=8)
+
+    return _i8(_i8, _i8), codegen
+
+
+@part(**_compiled)
+def _rest(a, first, d, start, m, right, at, sums):  # type: ignore[no-untyped-def]
+    """`add_row_products` of the columns [start, m), one by one."""
+    for i in range(start, m):
+        j = at
+        for x in range(d):
+            for y in range(x + 1):
+                sums[j] += a[first + x, i] * a[right + y, i]
+                j += 1
+
+
+@part(**_compiled)
 def add_row_products(a, first, d, m, right, at, sums):  # type: ignore[no-untyped-def]
     """Add the lower triangle of ``A B^T`` to ``sums[at:]``, A and B being d rows of ``a`` from first and right."""
     whole = m // 4
@@ -37,12 +76,17 @@ def add_row_products(a, first, d, m, right, at, sums):  # type: ignore[no-untype
         # Cast: NumPy's addresses are unsigned, and Numba makes a float of unsigned and signed together.
         start, row = np.int64(a.ctypes.data), 8 * BLOCK
         add_products(start + row * first, start + row * right, d, whole, np.int64(sums.ctypes.data) + 8 * at)
-    for i in range(4 * whole, m):
-        j = at
-        for x in range(d):
-            for y in range(x + 1):
-                sums[j] += a[first + x, i] * a[right + y, i]
-                j += 1
+    _rest(a, first, d, 4 * whole, m, right, at, sums)
+
+
+@part(**_compiled)
+def _add_row_products(add, a, first, d, m, right, at, sums):  # type: ignore[no-untyped-def]
+    """`add_row_products` by the function at the address ``add``."""
+    whole = m // 4
+    if whole > 0:
+        start, row = np.int64(a.ctypes.data), 8 * BLOCK
+        call_products(add, start + row * first, start + row * right, d, whole, np.int64(sums.ctypes.data) + 8 * at)
+    _rest(a, first, d, 4 * whole, m, right, at, sums)
 
 
 _CHUNK_ARGS = (_i8, _f8[::1], _i8[:, ::1], _i8, _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8)
@@ -54,19 +98,14 @@ LINEARIZE = types.void(*_CHUNK_ARGS, _i8, _f8[::1], _f8[::1])
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def call_linearize(
     typing: Any, at: Any, fill: Any, theta: Any, columns: Any, lo: Any, hi: Any, program: Any, constants: Any, d: Any,
-    p: Any, code: Any, user: Any, scale: Any, outer: Any, costs: Any, sums: Any,
+    p: Any, code: Any, tools: Any, scale: Any, outer: Any, costs: Any, sums: Any,
 ) -> Any:  # fmt: skip
     return LINEARIZE.return_type(_i8, *LINEARIZE.args), caller(LINEARIZE)
 
 
-@njit(
-    LINEARIZE,
-    nogil=True,
-    error_model="numpy",
-    fastmath=FASTMATH,
-)
+@njit(LINEARIZE, **_compiled)
 def linearize_chunk(  # type: ignore[no-untyped-def]
-    fill, theta, columns, lo, hi, program, constants, d, p, code, user, scale, outer, costs, sums
+    fill, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, outer, costs, sums
 ):
     """Add cost, gradient, lower triangles of H and of the outer products of rows [lo, hi) to ``sums``."""
     rows = np.empty((columns.shape[0], BLOCK))
@@ -78,13 +117,19 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
     weight = np.empty(BLOCK)
     triangle = d * (d + 1) // 2
     # The products of [r, J] with itself: the gradient in its first column, behind it H.
-    products = np.zeros((d + 1) * (d + 2) // 2)
+    products = np.empty((d + 1) * (d + 2) // 2)
+    for i in range(len(products)):
+        products[i] = 0.0
+    load, add, robust = _tool(tools, 0), _tool(tools, 1), _tool(tools, 2)
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
-        load_rows(columns, pos, m, rows)
+        _call_load(load, columns, pos, m, rows)
         call_fill(fill, theta, rows, m, program, constants, 1, out)
-        sums[0] += block_costs(out, m, p, code, user, scale, cost, weight)
+        if code == 0:
+            sums[0] += plain_costs(out, m, p, cost)
+        else:
+            sums[0] += call_robust(robust, out, m, p, code, scale, cost, weight)
         if costs.shape[0] > 0:
             for i in range(m):
                 costs[pos - lo + i] = cost[i]
@@ -104,7 +149,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
                 for a in range(d + 1):
                     for i in range(m):
                         out[scaled + a, i] = weight[i] * out[first + a, i]
-            add_row_products(out, left, d + 1, m, first, 0, products)
+            _add_row_products(add, out, left, d + 1, m, first, 0, products)
             if outer:
                 for a in range(d):
                     if c == 0:
@@ -114,7 +159,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
                         for i in range(m):
                             out[grad + a, i] += out[left + 1 + a, i] * out[first, i]
         if outer:
-            add_row_products(out, grad, d, m, grad, 1 + d + triangle, sums)
+            _add_row_products(add, out, grad, d, m, grad, 1 + d + triangle, sums)
         pos += m
     at = 1
     for a in range(d):
@@ -124,27 +169,26 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
         at += a + 2
 
 
-@njit(
-    _f8(*_CHUNK_ARGS, _f8[::1]),
-    nogil=True,
-    error_model="numpy",
-    fastmath=FASTMATH,
-)
+@njit(_f8(*_CHUNK_ARGS, _f8[::1]), lazy=True, **_compiled)
 def costs_chunk(  # type: ignore[no-untyped-def]
-    fill, theta, columns, lo, hi, program, constants, d, p, code, user, scale, costs
+    fill, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, costs
 ):
     """The sum of the costs of rows [lo, hi); each of them is written to ``costs`` if that has room."""
     rows = np.empty((columns.shape[0], BLOCK))
     out = np.empty((p * (1 + d), BLOCK))
     cost = np.empty(BLOCK)
     weight = np.empty(BLOCK)
+    load, robust = _tool(tools, 0), _tool(tools, 2)
     total = 0.0
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
-        load_rows(columns, pos, m, rows)
+        _call_load(load, columns, pos, m, rows)
         call_fill(fill, theta, rows, m, program, constants, 0, out)
-        total += block_costs(out, m, p, code, user, scale, cost, weight)
+        if code == 0:
+            total += plain_costs(out, m, p, cost)
+        else:
+            total += call_robust(robust, out, m, p, code, scale, cost, weight)
         if costs.shape[0] > 0:
             for i in range(m):
                 costs[pos - lo + i] = cost[i]
@@ -152,15 +196,16 @@ def costs_chunk(  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(types.void(*_CHUNK_ARGS[:9], _i8, _f8[:, ::1]), nogil=True, error_model="numpy")
-def rows_chunk(fill, theta, columns, lo, hi, program, constants, d, p, jacobian, values):  # type: ignore[no-untyped-def]
+@njit(types.void(*_CHUNK_ARGS[:9], _i8, _i8, _f8[:, ::1]), lazy=True, nogil=True, error_model="numpy")
+def rows_chunk(fill, theta, columns, lo, hi, program, constants, d, p, tools, jacobian, values):  # type: ignore[no-untyped-def]
     """Write what the fill computes for rows [lo, hi) to ``values``: (hi - lo, p), or with derivatives p (1 + d)."""
     rows = np.empty((columns.shape[0], BLOCK))
     out = np.empty((p * (1 + d), BLOCK))
+    load = _tool(tools, 0)
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
-        load_rows(columns, pos, m, rows)
+        _call_load(load, columns, pos, m, rows)
         call_fill(fill, theta, rows, m, program, constants, jacobian, out)
         for i in range(m):
             for c in range(values.shape[1]):

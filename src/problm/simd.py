@@ -73,3 +73,9 @@ def multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
 def multiply(builder: Any, x: Any, y: Any) -> Any:
     """``x * y``, free to be fused with a sum."""
     return builder.fmul(x, y, flags=_FLAGS)
+
+
+def standard(builder: Any, name: str, x: Any) -> Any:
+    """One of LLVM's own functions of a vector, such as ``llvm.sqrt``."""
+    kind = ir.FunctionType(x.type, [x.type])
+    return builder.call(builder.module.declare_intrinsic(f"{name}.v{_LANES}f64", (), kind), [x])

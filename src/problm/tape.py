@@ -5,6 +5,10 @@ function, cached on disk, *interprets* a short program; an instruction works on 
 that the cost of decoding it (a few ns) is spread over them, and each instruction is a loop that the compiler
 has vectorised. `problm.assembler` writes the programs.
 
+Arithmetic and the exponential are part of the machine. Other functions would treble the time to compile it, and few
+models need more than one or two: their instructions carry the address of a function (`problm.tape_functions`) that is
+compiled when a program first needs it.
+
 A program has two parts, the residuals and then the derivatives, which are left out when only costs are wanted.
 Before the rows come scalar instructions: whatever does not depend on the data is computed once a block.
 
@@ -14,8 +18,8 @@ stack. Results go straight to the output wherever possible. Layout of ``program`
 
     scalar instructions, of them for the residuals, vector instructions, of them for the residuals,
     constants, scalars in all, vector registers, 0,
-    then 5 numbers a scalar instruction: op, target, a, b, c
-    then 8 numbers a vector instruction: op, target, a, b, c, s, t, u   (a, b, c slots; s, t, u scalars)
+    then 6 numbers a scalar instruction: op, target, a, b, c, address
+    then 9 numbers a vector instruction: op, target, a, b, c, s, t, u, address   (a, b, c slots; s, t, u scalars)
 
 The scalars are the constants, theta and the results of the scalar instructions, in this order.
 
@@ -25,7 +29,6 @@ its last one is repeated.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -35,16 +38,15 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from . import vecmath as vm
-from .faddeeva import w as _w
-from .fills import BLOCK, FASTMATH, fill_function
-from .jit import njit
-from .simd import elementwise, multiply, multiply_add
+from .fills import BLOCK, address_of, caller, fill_function
+from .jit import part
+from .simd import elementwise, multiply, multiply_add, standard
 
 Array = NDArray[np.float64]
 
 HEADER = 8
-SCALAR_WIDTH = 5
-VECTOR_WIDTH = 8
+SCALAR_WIDTH = 6
+VECTOR_WIDTH = 9
 STACK = 40 * BLOCK
 """Numbers of the machine's memory on the stack (40 kB); larger programs use the heap."""
 
@@ -70,11 +72,15 @@ SCALAR_CODES = CODES | {name: _FIRST + len(CODES) + k for k, name in enumerate(_
  MINIMUM, MAXIMUM, LT, LE, EQ, POW, ARCTAN2, HYPOT,
  ADD, SUB, MUL, DIV, NEG, S_WHERE, W_REAL, W_IMAG, TAN) = SCALAR_CODES.values()  # fmt: skip
 
+_OWN = {FILL, LIN1, LIN2, PROD, MADD, RECIPROCAL, SQRT, ABS, WHERE, EXP, EXP_PROD}
+
 _f8, _i8 = types.float64, types.int64
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _get(typing: Any, at: Any, i: Any) -> Any:
+def get(typing: Any, at: Any, i: Any) -> Any:
+    """The number i at an address."""
+
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         base = builder.inttoptr(args[0], ir.DoubleType().as_pointer())
         return builder.load(builder.gep(base, [args[1]]), align=8)
@@ -83,7 +89,9 @@ def _get(typing: Any, at: Any, i: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _put(typing: Any, at: Any, i: Any, value: Any) -> Any:
+def put(typing: Any, at: Any, i: Any, value: Any) -> Any:
+    """Write number i at an address."""
+
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         base = builder.inttoptr(args[0], ir.DoubleType().as_pointer())
         builder.store(args[2], builder.gep(base, [args[1]]), align=8)
@@ -110,162 +118,28 @@ _prod = elementwise(2, lambda b, v, s: multiply_add(b, multiply(b, s[0], v[0]), 
 _madd = elementwise(
     3, lambda b, v, s: multiply_add(b, multiply(b, s[0], v[0]), v[1], multiply_add(b, s[1], v[2], s[2]))
 )
+_reciprocal = elementwise(1, lambda b, v, s: b.fdiv(s[1], multiply_add(b, s[0], v[0], s[2])))
+_sqrt = elementwise(1, lambda b, v, s: standard(b, "llvm.sqrt", multiply_add(b, s[0], v[0], s[2])))
+_abs = elementwise(1, lambda b, v, s: standard(b, "llvm.fabs", multiply_add(b, s[0], v[0], s[2])))
+_where = elementwise(3, lambda b, v, s: b.select(b.fcmp_unordered("!=", v[0], v[0].type(None)), v[1], v[2]))
+
+VECTOR = types.void(_i8, _i8, _i8, _i8, _i8, _f8, _f8, _f8)
+"""Of a function of `problm.tape_functions`: op, addresses of result, x, y and z, then s, t, u."""
+SCALAR = _f8(_i8, _f8, _f8, _f8)
+"""Of one for numbers: op, x, y, z."""
 
 
-def _part(signature: Any) -> Any:
-    """With a signature, so that it is compiled once: not anew for literal arguments."""
-    return njit(signature, nogil=True, error_model="numpy", fastmath=FASTMATH)
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def _call_vector(typing: Any, at: Any, op: Any, to: Any, a: Any, b: Any, c: Any, s: Any, t: Any, u: Any) -> Any:
+    return VECTOR.return_type(_i8, *VECTOR.args), caller(VECTOR)
 
 
-@_part(_f8(_i8, _f8, _f8, _f8))
-def _scalar(op, x, y, z):  # type: ignore[no-untyped-def]
-    if op == ADD:
-        return x + y
-    if op == SUB:
-        return x - y
-    if op == MUL:
-        return x * y
-    if op == DIV:
-        return x / y
-    if op == NEG:
-        return -x
-    if op == EXP:
-        return np.exp(x)
-    if op == EXPM1:
-        return np.expm1(x)
-    if op == LOG:
-        return np.log(x)
-    if op == LOG1P:
-        return np.log1p(x)
-    if op == LOG_OR_ZERO:
-        return 0.0 if x == 0.0 else np.log(x)
-    if op == SQRT:
-        return np.sqrt(x)
-    if op == ABS:
-        return abs(x)
-    if op == SIGN:
-        return np.sign(x)
-    if op == FLOOR:
-        return np.floor(x)
-    if op == TANH:
-        return np.tanh(x)
-    if op == ARCTAN:
-        return np.arctan(x)
-    if op == ERF:
-        return math.erf(x)
-    if op == ERFC:
-        return math.erfc(x)
-    if op == SIN:
-        return np.sin(x)
-    if op == COS:
-        return np.cos(x)
-    if op == TAN:
-        return np.tan(x)
-    if op == SINH:
-        return np.sinh(x)
-    if op == COSH:
-        return np.cosh(x)
-    if op == ARCSIN:
-        return np.arcsin(x)
-    if op == ARCCOS:
-        return np.arccos(x)
-    if op == ARCSINH:
-        return np.arcsinh(x)
-    if op == ARCCOSH:
-        return np.arccosh(x)
-    if op == ARCTANH:
-        return np.arctanh(x)
-    if op == MINIMUM:
-        return np.minimum(x, y)
-    if op == MAXIMUM:
-        return np.maximum(x, y)
-    if op == LT:
-        return 1.0 if x < y else 0.0
-    if op == LE:
-        return 1.0 if x <= y else 0.0
-    if op == EQ:
-        return 1.0 if x == y else 0.0
-    if op == POW:
-        return x**y
-    if op == ARCTAN2:
-        return np.arctan2(x, y)
-    if op == HYPOT:
-        return np.hypot(x, y)
-    if op == S_WHERE:
-        return y if x != 0.0 else z
-    if op == W_REAL:
-        return _w(x, y)[0]
-    if op == W_IMAG:
-        return _w(x, y)[1]
-    return math.nan
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def _call_scalar(typing: Any, at: Any, op: Any, x: Any, y: Any, z: Any) -> Any:
+    return SCALAR.return_type(_i8, *SCALAR.args), caller(SCALAR)
 
 
-@_part(types.void(_i8, _i8, _i8, _i8, _f8, _f8))
-def _slow(op, to, a, b, s, u):  # type: ignore[no-untyped-def]
-    """Functions left to the C library."""
-    for i in range(BLOCK):
-        _put(to, i, _scalar(op, s * _get(a, i) + u, _get(b, i), 0.0))
-
-
-@_part(types.void(_i8, _i8, _i8, _f8, _f8))
-def _mend(op, to, a, s, u):  # type: ignore[no-untyped-def]
-    """Sines and cosines of arguments beyond the reach of `problm.vecmath`, by the C library."""
-    beyond = 0
-    for i in range(BLOCK):
-        beyond += 0 if abs(s * _get(a, i) + u) <= vm.TRIG_LIMIT else 1
-    if beyond > 0:
-        for i in range(BLOCK):
-            x = s * _get(a, i) + u
-            if not abs(x) <= vm.TRIG_LIMIT:
-                _put(to, i, np.sin(x) if op == SIN else np.cos(x))
-
-
-@_part(types.void(_i8, _i8, _i8, _f8, _f8, _f8))
-def _power(to, a, b, s, u, t):  # type: ignore[no-untyped-def]
-    """``(s x + u)**(y + t)``, y being 0 where b is; what `vecmath.power` does not cover by the C library."""
-    beyond = 0
-    if b == 0:
-        for i in range(BLOCK):
-            x = s * _get(a, i) + u
-            y = vm.power(x, t)
-            _put(to, i, y)
-            beyond += 0 if (x >= 2.3e-308) & (x <= 1.7e308) & (y > 1e-299) & (y < 1e299) else 1
-    else:
-        for i in range(BLOCK):
-            x = _get(a, i)
-            y = vm.power(x, _get(b, i))
-            _put(to, i, y)
-            beyond += 0 if (x >= 2.3e-308) & (x <= 1.7e308) & (y > 1e-299) & (y < 1e299) else 1
-    if beyond > 0:
-        for i in range(BLOCK):
-            x = s * _get(a, i) + u
-            y = _get(to, i)
-            if not ((x >= 2.3e-308) & (x <= 1.7e308) & (y > 1e-299) & (y < 1e299)):
-                _put(to, i, x ** (t if b == 0 else _get(b, i)))
-
-
-@_part(types.void(_i8, _i8, _i8, _i8))
-def _compare(op, to, a, b):  # type: ignore[no-untyped-def]
-    if op == MINIMUM:
-        for i in range(BLOCK):
-            x, y = _get(a, i), _get(b, i)
-            _put(to, i, x if (x < y) | (x != x) else y)
-    elif op == MAXIMUM:
-        for i in range(BLOCK):
-            x, y = _get(a, i), _get(b, i)
-            _put(to, i, x if (x > y) | (x != x) else y)
-    elif op == LT:
-        for i in range(BLOCK):
-            _put(to, i, 1.0 if _get(a, i) < _get(b, i) else 0.0)
-    elif op == LE:
-        for i in range(BLOCK):
-            _put(to, i, 1.0 if _get(a, i) <= _get(b, i) else 0.0)
-    else:
-        for i in range(BLOCK):
-            _put(to, i, 1.0 if _get(a, i) == _get(b, i) else 0.0)
-
-
-@_part(_i8(_i8, _i8, _i8, _i8))
+@part(forceinline=True)
 def _address(slot, columns, outputs, registers):  # type: ignore[no-untyped-def]
     space = slot & 3
     base = columns if space == 0 else (outputs if space == 1 else registers)
@@ -276,8 +150,8 @@ def _address(slot, columns, outputs, registers):  # type: ignore[no-untyped-def]
 def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
     """The fill: residuals, and derivatives if wanted, of a block of rows.
 
-    All instructions are written out in this one function: Numba optimises a function once more for each level of
-    calls above it, which would double or treble the time to compile.
+    Its instructions are written out in this one function: Numba optimises a function once more for each level of
+    calls above it.
     """
     for column in range(rows.shape[0]):
         for i in range(m, BLOCK):
@@ -288,15 +162,27 @@ def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-u
     memory = np.int64(heap.ctypes.data) if needed > STACK else _stack()
     n_constants = program[4]
     for i in range(n_constants):
-        _put(memory, i, constants[i])
+        put(memory, i, constants[i])
     for i in range(theta.shape[0]):
-        _put(memory, n_constants + i, theta[i])
+        put(memory, n_constants + i, theta[i])
     at = HEADER
     for _ in range(program[0] if jacobian else program[1]):
-        x = _get(memory, program[at + 2])
-        y = _get(memory, program[at + 3])
-        z = _get(memory, program[at + 4])
-        _put(memory, program[at + 1], _scalar(program[at], x, y, z))
+        op = program[at]
+        x = get(memory, program[at + 2])
+        y = get(memory, program[at + 3])
+        if op == ADD:
+            x += y
+        elif op == SUB:
+            x -= y
+        elif op == MUL:
+            x *= y
+        elif op == DIV:
+            x /= y
+        elif op == NEG:
+            x = -x
+        else:
+            x = _call_scalar(program[at + 5], op, x, y, get(memory, program[at + 4]))
+        put(memory, program[at + 1], x)
         at += SCALAR_WIDTH
     at = HEADER + SCALAR_WIDTH * program[0]
     columns, outputs, registers = np.int64(rows.ctypes.data), np.int64(out.ctypes.data), memory + 8 * program[5]
@@ -306,9 +192,9 @@ def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-u
         a = _address(program[at + 2], columns, outputs, registers)
         b = _address(program[at + 3], columns, outputs, registers)
         c = _address(program[at + 4], columns, outputs, registers)
-        s = _get(memory, program[at + 5])
-        t = _get(memory, program[at + 6])
-        u = _get(memory, program[at + 7])
+        s = get(memory, program[at + 5])
+        t = get(memory, program[at + 6])
+        u = get(memory, program[at + 7])
         at += VECTOR_WIDTH
         if op == FILL:
             _fill(to, a, b, c, s, t, u)
@@ -321,82 +207,38 @@ def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-u
         elif op == MADD:
             _madd(to, a, b, c, s, t, u)
         elif op == RECIPROCAL:
-            for i in range(BLOCK):
-                _put(to, i, t / (s * _get(a, i) + u))
+            _reciprocal(to, a, b, c, s, t, u)
+        elif op == SQRT:
+            _sqrt(to, a, b, c, s, t, u)
+        elif op == ABS:
+            _abs(to, a, b, c, s, t, u)
+        elif op == WHERE:
+            _where(to, a, b, c, s, t, u)
         elif op == EXP:
             for i in range(BLOCK):
-                _put(to, i, vm.exp(s * _get(a, i) + u))
+                put(to, i, vm.exp(s * get(a, i) + u))
         elif op == EXP_PROD:
             for i in range(BLOCK):
-                _put(to, i, vm.exp(s * _get(a, i) * _get(b, i) + u))
-        elif op == EXPM1:
-            for i in range(BLOCK):
-                _put(to, i, vm.expm1(s * _get(a, i) + u))
-        elif op == LOG:
-            for i in range(BLOCK):
-                _put(to, i, vm.log(s * _get(a, i) + u))
-        elif op == LOG_OR_ZERO:
-            for i in range(BLOCK):
-                x = s * _get(a, i) + u
-                _put(to, i, vm.log(vm.select(x == 0.0, 1.0, x)))
-        elif op == LOG1P:
-            for i in range(BLOCK):
-                _put(to, i, vm.log1p(s * _get(a, i) + u))
-        elif op == SQRT:
-            for i in range(BLOCK):
-                _put(to, i, np.sqrt(s * _get(a, i) + u))
-        elif op == ABS:
-            for i in range(BLOCK):
-                _put(to, i, abs(s * _get(a, i) + u))
-        elif op == SIGN:
-            for i in range(BLOCK):
-                x = s * _get(a, i) + u
-                _put(to, i, vm.select(x > 0.0, 1.0, vm.select(x < 0.0, -1.0, x)))
-        elif op == FLOOR:
-            for i in range(BLOCK):
-                _put(to, i, np.floor(s * _get(a, i) + u))
-        elif op == TANH:
-            for i in range(BLOCK):
-                _put(to, i, vm.tanh(s * _get(a, i) + u))
-        elif op == ARCTAN:
-            for i in range(BLOCK):
-                _put(to, i, vm.arctan(s * _get(a, i) + u))
-        elif op == ERF:
-            for i in range(BLOCK):
-                _put(to, i, vm.erf(s * _get(a, i) + u))
-        elif op == ERFC:
-            for i in range(BLOCK):
-                _put(to, i, vm.erfc(s * _get(a, i) + u))
-        elif op == SIN:
-            for i in range(BLOCK):
-                _put(to, i, vm.sin(s * _get(a, i) + u))
-            _mend(SIN, to, a, s, u)
-        elif op == COS:
-            for i in range(BLOCK):
-                _put(to, i, vm.cos(s * _get(a, i) + u))
-            _mend(COS, to, a, s, u)
-        elif op == SINCOS:
-            for i in range(BLOCK):
-                sine, cosine = vm.sincos(s * _get(a, i) + u)
-                _put(to, i, sine)
-                _put(c, i, cosine)
-            _mend(SIN, to, a, s, u)
-            _mend(COS, c, a, s, u)
-        elif op == W:
-            for i in range(BLOCK):
-                real, imaginary = _w(_get(a, i), _get(b, i))
-                _put(to, i, real)
-                _put(c, i, imaginary)
-        elif op == WHERE:
-            for i in range(BLOCK):
-                _put(to, i, vm.select(_get(a, i) != 0.0, _get(b, i), _get(c, i)))
-        elif op == POWER:
-            _power(to, a, 0, s, u, t)
-        elif op == POW:
-            _power(to, a, b, s, u, 0.0)
-        elif MINIMUM <= op <= EQ:
-            _compare(op, to, a, b)
+                put(to, i, vm.exp(s * get(a, i) * get(b, i) + u))
         else:
-            _slow(op, to, a, b, s, u)
+            _call_vector(program[at - 1], op, to, a, b, c, s, t, u)
     if needed > STACK:
         heap[0] = 0.0  # keeps the memory alive up to here
+
+
+def vector_address(op: int) -> int:
+    """Of the function that a vector instruction calls; 0 for those of the machine itself."""
+    if op in _OWN:
+        return 0
+    from .tape_functions import FAMILIES, library
+
+    return address_of(FAMILIES.get(op, library), VECTOR)
+
+
+def scalar_address(op: int) -> int:
+    """As `vector_address`, for a scalar instruction."""
+    if op in (ADD, SUB, MUL, DIV, NEG):
+        return 0
+    from .tape_functions import SCALARS, scalar
+
+    return address_of(SCALARS.get(op, scalar), SCALAR)

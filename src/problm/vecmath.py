@@ -29,7 +29,8 @@ tanh, 4 for erfc.
 
 The functions are compiled with ``contract`` (fused multiply-add) but without ``reassoc``, which would undo the
 sums of two parts; LLVM keeps that flag on the inlined instructions whatever the flags of the caller. Numba's cache of
-`problm.tape` and `problm.kernels` does not notice a change in this file: touch those after editing it.
+`problm.tape_functions`, `problm.tape` and `problm.passes` does not notice a change in this file: touch those after
+editing it.
 
 Examples
 --------
@@ -55,7 +56,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from .jit import njit
+from .jit import part
 
 _f8, _i8 = types.float64, types.int64
 
@@ -106,7 +107,7 @@ def select(typing: Any, condition: Any, yes: Any, no: Any) -> Any:
     return _f8(types.boolean, _f8, _f8), codegen
 
 
-_inline = njit(forceinline=True, nogil=True, error_model="numpy", fastmath={"contract"})
+_inline = part(forceinline=True, nogil=True, error_model="numpy", fastmath={"contract"})
 
 _ROUND = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer, left in the low bits
 _TWO52 = 4503599627370496.0
