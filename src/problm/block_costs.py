@@ -48,7 +48,7 @@ def rho(code, user, z):  # type: ignore[no-untyped-def]
     return z, 1.0
 
 
-@part(nogil=True, error_model="numpy")
+@part(forceinline=True, nogil=True, error_model="numpy")
 def _block_rho(code, m, z, weight):  # type: ignore[no-untyped-def]
     """`rho` of a block, value over argument, in loops without branches or calls, which are vectorised.
 
@@ -118,7 +118,7 @@ def plain_costs(out, m, p, cost):  # type: ignore[no-untyped-def]
     return total
 
 
-@part(**_compiled)
+@part(forceinline=True, **_compiled)
 def block_costs(out, m, p, code, user, scale, cost, weight):  # type: ignore[no-untyped-def]
     """Costs and weights of a block of rows by any loss; returns the sum of the costs."""
     if code == 0:
