@@ -119,12 +119,7 @@ def plain_costs(out, m, p, cost):  # type: ignore[no-untyped-def]
 
 
 @part(forceinline=True, **_compiled)
-def block_costs(out, m, p, code, user, scale, cost, weight):  # type: ignore[no-untyped-def]
-    """Costs and weights of a block of rows by any loss; returns the sum of the costs."""
-    if code == 0:
-        for i in range(m):
-            weight[i] = 1.0
-        return plain_costs(out, m, p, cost)
+def _robust(out, m, p, code, scale, cost, weight):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(m):
         cost[i] = out[0, i] * out[0, i]
@@ -142,13 +137,23 @@ def block_costs(out, m, p, code, user, scale, cost, weight):  # type: ignore[no-
     return total
 
 
+@part(**_compiled)
+def block_costs(out, m, p, code, user, scale, cost, weight):  # type: ignore[no-untyped-def]
+    """Costs and weights of a block of rows by any loss; returns the sum of the costs."""
+    if code != 0:
+        return _robust(out, m, p, code, scale, cost, weight)
+    for i in range(m):
+        weight[i] = 1.0
+    return plain_costs(out, m, p, cost)
+
+
 ROBUST = _f8(_f8[:, ::1], _i8, _i8, _i8, _f8, _f8[::1], _f8[::1])
 
 
 @njit(ROBUST, lazy=True, **_compiled)
 def robust_costs(out, m, p, code, scale, cost, weight):  # type: ignore[no-untyped-def]
-    """`block_costs` as the passes call it, through its address."""
-    return block_costs(out, m, p, code, 0, scale, cost, weight)
+    """`block_costs` of a robust loss as the passes call it, through its address."""
+    return _robust(out, m, p, code, scale, cost, weight)
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]

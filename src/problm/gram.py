@@ -20,7 +20,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from .fills import caller
-from .jit import njit, part
+from .jit import njit
 
 BLOCK = 128
 _LANES = 4
@@ -91,7 +91,10 @@ _corner1, _corner2, _corner3, _corner4 = (_tile(k, k, True) for k in (1, 2, 3, 4
 _tile23, _tile33, _tile32, _tile42 = (_tile(r, c, False) for r, c in ((2, 3), (3, 3), (3, 2), (4, 2)))
 
 
-@part(nogil=True, error_model="numpy")
+PRODUCTS = types.void(_i8, _i8, _i8, _i8, _i8)
+
+
+@njit(PRODUCTS, nogil=True, error_model="numpy")
 def add_products(left, right, d, n, sums):  # type: ignore[no-untyped-def]
     """Add the lower triangle of ``A B^T`` over ``4 n`` numbers to the packed triangle at the address ``sums``.
 
@@ -130,15 +133,7 @@ def add_products(left, right, d, n, sums):  # type: ignore[no-untyped-def]
         x += size
 
 
-PRODUCTS = types.void(_i8, _i8, _i8, _i8, _i8)
-
-
-@njit(PRODUCTS, lazy=True, nogil=True, error_model="numpy")
-def products(left, right, d, n, sums):  # type: ignore[no-untyped-def]
-    """`add_products` to be called through its address: linked into its callers it is compiled again with each."""
-    add_products(left, right, d, n, sums)
-
-
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def call_products(typing: Any, at: Any, left: Any, right: Any, d: Any, n: Any, sums: Any) -> Any:
+    """`add_products` through its address: linked into its callers it is compiled again with each."""
     return PRODUCTS.return_type(_i8, *PRODUCTS.args), caller(PRODUCTS)

@@ -97,7 +97,7 @@ class Kernel:
         def chunk(lo: int, hi: int) -> Array:
             sums = np.zeros(width)
             part = _NO_FLOAT if costs is None else costs[lo:hi]
-            linearize_chunk(self.address, theta, columns, lo, hi, *self.fixed, int(outer), part, sums)
+            linearize_chunk.compiled(self.address, theta, columns, lo, hi, *self.fixed, int(outer), part, sums)
             return sums
 
         sums = chunk(0, n) if n <= CHUNK else self._reduce(chunk, n)

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from .block_costs import ROBUST, call_robust, plain_costs, robust_costs
 from .columns import load_rows
 from .fills import BLOCK, FASTMATH, address_of, call_fill, caller
-from .gram import PRODUCTS, add_products, call_products, products
+from .gram import PRODUCTS, add_products, call_products
 from .jit import njit, part
+from .simd import elementwise, multiply, multiply_add
 
 _f8, _i8 = types.float64, types.int64
 _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
@@ -43,7 +44,7 @@ def tools(robust: bool) -> NDArray[np.int64]:
     a second, for solves that do not use any.
     """
     losses = address_of(robust_costs, ROBUST) if robust else 0
-    return np.array([address_of(load_rows, LOAD), address_of(products, PRODUCTS), losses])
+    return np.array([address_of(load_rows, LOAD), address_of(add_products, PRODUCTS), losses])
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
@@ -80,14 +81,20 @@ def add_row_products(a, first, d, m, right, at, sums):  # type: ignore[no-untype
 
 
 @part(**_compiled)
-def _add_row_products(add, a, first, d, m, right, at, sums):  # type: ignore[no-untyped-def]
-    """`add_row_products` by the function at the address ``add``."""
+def _add_row_products(add, start, first, d, m, right, a, sums, at):  # type: ignore[no-untyped-def]
+    """`add_row_products` by the function at the address ``add``, the rows being at the address ``start``."""
     whole = m // 4
     if whole > 0:
-        start, row = np.int64(a.ctypes.data), 8 * BLOCK
+        row = 8 * BLOCK
         call_products(add, start + row * first, start + row * right, d, whole, np.int64(sums.ctypes.data) + 8 * at)
-    _rest(a, first, d, 4 * whole, m, right, at, sums)
+    if 4 * whole < m:
+        _rest(a, first, d, 4 * whole, m, right, at, sums)
 
+
+# Of whole blocks, whatever the number of rows: nothing reads what is behind them.
+_copy = elementwise(1, lambda b, v, _: v[0])
+_multiply = elementwise(2, lambda b, v, _: multiply(b, v[0], v[1]))
+_multiply_add = elementwise(3, lambda b, v, _: multiply_add(b, v[0], v[1], v[2]))
 
 _CHUNK_ARGS = (_i8, _f8[::1], _i8[:, ::1], _i8, _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8)
 
@@ -103,7 +110,7 @@ def call_linearize(
     return LINEARIZE.return_type(_i8, *LINEARIZE.args), caller(LINEARIZE)
 
 
-@njit(LINEARIZE, **_compiled)
+@njit(LINEARIZE, lazy=True, **_compiled)
 def linearize_chunk(  # type: ignore[no-untyped-def]
     fill, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, outer, costs, sums
 ):
@@ -121,6 +128,8 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
     for i in range(len(products)):
         products[i] = 0.0
     load, add, robust = _tool(tools, 0), _tool(tools, 1), _tool(tools, 2)
+    # Cast: NumPy's addresses are unsigned, and Numba makes a float of unsigned and signed together.
+    start, weights, row = np.int64(out.ctypes.data), np.int64(weight.ctypes.data), 8 * BLOCK
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
@@ -135,31 +144,28 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
                 costs[pos - lo + i] = cost[i]
         if p > 1:
             for c in range(p):
-                for i in range(m):
-                    out[kept + c, i] = out[c, i]
+                _copy(start + row * (kept + c), start + row * c, 0, 0, 0.0, 0.0, 0.0)
         for c in range(p):
             # A component's residual goes before its derivatives, where nothing is needed any more.
             first = p + c * d - 1
             if p > 1:
-                for i in range(m):
-                    out[first, i] = out[kept + c, i]
+                _copy(start + row * first, start + row * (kept + c), 0, 0, 0.0, 0.0, 0.0)
             left = first
             if code != 0:
                 left = scaled
                 for a in range(d + 1):
-                    for i in range(m):
-                        out[scaled + a, i] = weight[i] * out[first + a, i]
-            _add_row_products(add, out, left, d + 1, m, first, 0, products)
+                    _multiply(start + row * (scaled + a), weights, start + row * (first + a), 0, 0.0, 0.0, 0.0)
+            _add_row_products(add, start, left, d + 1, m, first, out, products, 0)
             if outer:
+                residual = start + row * first
                 for a in range(d):
+                    to, by = start + row * (grad + a), start + row * (left + 1 + a)
                     if c == 0:
-                        for i in range(m):
-                            out[grad + a, i] = out[left + 1 + a, i] * out[first, i]
+                        _multiply(to, by, residual, 0, 0.0, 0.0, 0.0)
                     else:
-                        for i in range(m):
-                            out[grad + a, i] += out[left + 1 + a, i] * out[first, i]
+                        _multiply_add(to, by, residual, to, 0.0, 0.0, 0.0)
         if outer:
-            _add_row_products(add, out, grad, d, m, grad, 1 + d + triangle, sums)
+            _add_row_products(add, start, grad, d, m, grad, out, sums, 1 + d + triangle)
         pos += m
     at = 1
     for a in range(d):

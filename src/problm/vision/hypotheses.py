@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from ..fills import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, caller
 from ..jit import njit
 from ..manifolds import compiled, multiply
-from ..passes import LINEARIZE, call_linearize, linearize_chunk
+from ..passes import LINEARIZE, call_linearize, linearize_chunk, tools
 from ..scaled import cholesky, solve
 
 _f8, _i8 = types.float64, types.int64
@@ -47,8 +47,9 @@ def _solve_sample(typing: Any, at: Any, sample: Any, out: Any) -> Any:
 
 
 def addresses(encode: Any, move: Any) -> NDArray[np.int64]:
-    """What `descend` calls: the encoder and the retraction of a model, and the pass over the rows."""
-    return np.array([address_of(encode, ENCODE), address_of(move, MOVE), address_of(linearize_chunk, LINEARIZE)])
+    """What `descend` calls: encoder and retraction of a model, the pass over the rows, and what that one calls."""
+    linearize = address_of(linearize_chunk, LINEARIZE)
+    return np.array([address_of(encode, ENCODE), address_of(move, MOVE), linearize, tools(True).ctypes.data])
 
 
 @compiled
@@ -177,7 +178,7 @@ def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, step
             sums = np.zeros(width)
             call_linearize(
                 calls[2], fill, call_encode(calls[0], theta, A1, A2), columns, 0, m, no_int, no_float, d, components,
-                SMOOTH_TRUNCATED, 0, scale, 0, no_float, sums,
+                SMOOTH_TRUNCATED, calls[3], scale, 0, no_float, sums,
             )  # fmt: skip
             for _ in range(steps):
                 if not _damped_step(sums, d, damping, matrix, factor, step):
@@ -186,7 +187,7 @@ def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, step
                 trial = np.zeros(width)
                 call_linearize(
                     calls[2], fill, call_encode(calls[0], moved, A1, A2), columns, 0, m, no_int, no_float, d,
-                    components, SMOOTH_TRUNCATED, 0, scale, 0, no_float, trial,
+                    components, SMOOTH_TRUNCATED, calls[3], scale, 0, no_float, trial,
                 )  # fmt: skip
                 if trial[0] < sums[0]:
                     theta = moved
