@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .jit import njit
+from .jit import part as compiled_part
 
 Array = NDArray[np.float64]
 
@@ -43,6 +44,11 @@ Array = NDArray[np.float64]
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile at the first call, cached on disk."""
     return njit(nogil=True, error_model="numpy")(function)
+
+
+def internal(function: Callable[..., Any]) -> Any:
+    """As `compiled`, for compiled callers only."""
+    return compiled_part(nogil=True, error_model="numpy")(function)
 
 
 @compiled
@@ -68,7 +74,7 @@ def rotation_exp(w):  # type: ignore[no-untyped-def]
     return R
 
 
-@compiled
+@internal
 def multiply(A, B):  # type: ignore[no-untyped-def]
     """Product of two (3, 3) matrices: for so few numbers a loop beats the call of a library."""
     C = np.empty((3, 3))
@@ -78,7 +84,7 @@ def multiply(A, B):  # type: ignore[no-untyped-def]
     return C
 
 
-@compiled
+@internal
 def _straighten(R):  # type: ignore[no-untyped-def]
     """One Newton step towards the nearest rotation, R (3 I - R'R) / 2: keeps rounding from piling up."""
     G = np.empty((3, 3))

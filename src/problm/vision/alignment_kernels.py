@@ -34,7 +34,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..columns import _load_f4, _load_i4, _load_u1, _load_u2
-from ..jit import njit
+from ..jit import njit, part
 from ..kernels import BLOCK, FASTMATH, fill_function
 
 # Layout of the fill's int64 program ...
@@ -63,7 +63,7 @@ def _pixel(at, kind):  # type: ignore[no-untyped-def]
     return float(_load_f4(at))
 
 
-@njit(**_inline)
+@part(**_inline)
 def _warp(theta, rows, m, program, constants, work):  # type: ignore[no-untyped-def]
     """x^, y^ to work[0:2], 1/Z to work[2], u, v to work[3:5]."""
     width, scale = float(program[P_WIDTH1]), constants[C_SCALE]
@@ -91,7 +91,7 @@ def _warp(theta, rows, m, program, constants, work):  # type: ignore[no-untyped-
         work[4, i] = v
 
 
-@njit(**_inline)
+@part(**_inline)
 def _all_inside(m, program, constants, work):  # type: ignore[no-untyped-def]
     """Whether no pixel lies in the band at the border or beyond; a loop of its own, or neither is vectorised."""
     low = constants[C_BAND]
@@ -103,7 +103,7 @@ def _all_inside(m, program, constants, work):  # type: ignore[no-untyped-def]
     return outside == 0.0
 
 
-@njit(**_inline)
+@part(**_inline)
 def _cells(m, w, h, work, cells):  # type: ignore[no-untyped-def]
     """Number of the upper left pixel of each cell; where in the cell the point lies to work[5:7]."""
     last_u, last_v, width = w - 2.0, h - 2.0, float(w)
@@ -117,7 +117,7 @@ def _cells(m, w, h, work, cells):  # type: ignore[no-untyped-def]
         cells[i] = np.int32(v0 * width + u0)
 
 
-@njit(**_inline)
+@part(**_inline)
 def _taps(base, kind, channels, w, m, cells, raw):  # type: ignore[no-untyped-def]
     """The four pixels of each cell, as they are stored (floats by their bits), to raw[0:4].
 
@@ -149,7 +149,7 @@ def _taps(base, kind, channels, w, m, cells, raw):  # type: ignore[no-untyped-de
             raw[3, i] = _load_i4(at + down + across)
 
 
-@njit(**_inline)
+@part(**_inline)
 def _interpolate(raw, m, work):  # type: ignore[no-untyped-def]
     """Value of the interpolant to work[14]."""
     for i in range(m):
@@ -158,7 +158,7 @@ def _interpolate(raw, m, work):  # type: ignore[no-untyped-def]
         work[14, i] = top + work[6, i] * (low - top)
 
 
-@njit(**_inline)
+@part(**_inline)
 def _differentiate(raw, m, factor, work):  # type: ignore[no-untyped-def]
     """Value of the interpolant to work[14], ``factor`` times its derivatives to work[15:17]."""
     for i in range(m):
@@ -178,7 +178,7 @@ def _ramp(t, band, last):  # type: ignore[no-untyped-def]
     return share * share * (3.0 - 2.0 * share), (slope if t < last - t else -slope)
 
 
-@njit(**_inline)
+@part(**_inline)
 def _border(m, program, constants, cells, work):  # type: ignore[no-untyped-def]
     """Weight of each pixel and its derivatives by u and v to work[11:14]."""
     w, band = program[P_WIDTH2], constants[C_BAND]
@@ -204,7 +204,7 @@ def _border(m, program, constants, cells, work):  # type: ignore[no-untyped-def]
             work[13, i] = work[13, i] * c + a * (low - top)
 
 
-@njit(**_inline)
+@part(**_inline)
 def _average_gradients(theta, rows, m, program, constants, channel, work):  # type: ignore[no-untyped-def]
     """ESM: replace the gradient in work[15:17] by its mean with that of image 1, seen from image 2."""
     base, kind = program[P_IMAGE1], program[P_TYPE1]
@@ -231,7 +231,7 @@ def _average_gradients(theta, rows, m, program, constants, channel, work):  # ty
             work[16, i] = 0.5 * (work[16, i] + (j00 * gy - j01 * gx) / det)
 
 
-@njit(**_inline)
+@part(**_inline)
 def _products(theta, m, program, first, work, out):  # type: ignore[no-untyped-def]
     """Derivatives by the model's parameters, from the gradient q' in work[15:18], to out[first:]."""
     if program[P_RIGHT] != 0:

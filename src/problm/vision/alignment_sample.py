@@ -85,6 +85,7 @@ def _sum_moments(first, second, weights, sums):  # type: ignore[no-untyped-def]
 
 @njit(
     types.void(_f8[:, ::1], _i4[::1], _f4[:, ::1], _i8[::1], _f8[::1], _f8[::1]),
+    lazy=True,
     nogil=True,
     error_model="numpy",
 )

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from ..fills import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, caller
 from ..jit import njit
-from ..manifolds import compiled, multiply
+from ..manifolds import compiled, internal, multiply
 from ..passes import LINEARIZE, call_linearize, linearize_chunk, tools
 from ..scaled import cholesky, solve
 
@@ -128,7 +128,7 @@ def score(maps, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-unty
         out[k] += total
 
 
-@compiled
+@internal
 def _damped_step(sums, d, damping, matrix, factor, step):  # type: ignore[no-untyped-def]
     """Solve (H + damping diag H) step = -g for the packed sums of a linearisation; False where it cannot be."""
     largest = 0.0

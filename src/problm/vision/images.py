@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -34,9 +34,23 @@ Plane = NDArray[Any]
 Source = Any
 """What users pass: an array, a PIL image, or the path of a file."""
 
-INPUTS = (types.uint8, types.uint16, types.float32)
+_INPUTS = (types.uint8, types.uint16, types.float32)
 """Types of pixels that compiled code reads."""
 _f4 = types.float32
+
+
+def of_pixels(signature: Callable[[Any], Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A function whose first argument is an image, compiled for each type of pixels when such an image first comes."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        each = {np.dtype(str(t)): njit(signature(t), lazy=True, nogil=True, fastmath=True)(function) for t in _INPUTS}
+
+        def call(pixels: Plane, *arguments: Any) -> None:
+            each[pixels.dtype](pixels, *arguments)
+
+        return call
+
+    return decorate
 
 
 @dataclass(frozen=True)
@@ -277,11 +291,7 @@ def _grey(array: Plane) -> Plane:
     return grey
 
 
-@njit(
-    [types.void(types.Array(t, 3, "C", readonly=True), _f4[:, ::1]) for t in INPUTS],
-    nogil=True,
-    fastmath=True,
-)
+@of_pixels(lambda t: types.void(types.Array(t, 3, "C", readonly=True), _f4[:, ::1]))
 def _luma(colour, grey):  # type: ignore[no-untyped-def]
     for y in range(grey.shape[0]):
         for x in range(grey.shape[1]):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..manifolds import compiled
+from ..manifolds import compiled, internal
 from .polynomial import real_roots
 
 # Where the product of two linear forms in (x, y, z, 1) goes among the quadratic monomials
@@ -83,7 +83,7 @@ def null_space(A):  # type: ignore[no-untyped-def]
     return N
 
 
-@compiled
+@internal
 def _epipolar_rows(x, A):  # type: ignore[no-untyped-def]
     """Equations x2'F x1 = 0, one row of nine a match."""
     for i in range(A.shape[0]):
@@ -93,7 +93,7 @@ def _epipolar_rows(x, A):  # type: ignore[no-untyped-def]
         A[i, 6], A[i, 7], A[i, 8] = a, b, 1.0
 
 
-@compiled
+@internal
 def _essential_conditions(N, M):  # type: ignore[no-untyped-def]
     """The 10 x 20 matrix of cubic conditions on E = x N_0 + y N_1 + z N_2 + N_3."""
     G = np.zeros((6, 10))  # E E', upper triangle: rows 00 01 02 11 12 22
@@ -131,7 +131,7 @@ def _essential_conditions(N, M):  # type: ignore[no-untyped-def]
                 M[9, _QUADRATIC_LINEAR[q, v]] += minor[q] * N[v, j]
 
 
-@compiled
+@internal
 def _eliminate(M):  # type: ignore[no-untyped-def]
     """Gauss-Jordan with row pivots on the first ten columns; only rows 4 to 9 are reduced in full."""
     for k in range(10):
@@ -159,7 +159,7 @@ def _eliminate(M):  # type: ignore[no-untyped-def]
     return True
 
 
-@compiled
+@internal
 def _multiply_add(a, da, b, db, sign, out):  # type: ignore[no-untyped-def]
     """out += sign a b for polynomials of degrees da, db."""
     for i in range(da + 1):
@@ -256,7 +256,7 @@ def seven_point(x, out):  # type: ignore[no-untyped-def]
     return found
 
 
-@compiled
+@internal
 def _turn(x, i, j, k, at):  # type: ignore[no-untyped-def]
     """Twice the signed area of the triangle of points i, j, k in columns at, at + 1."""
     ax, ay = x[j, at] - x[i, at], x[j, at + 1] - x[i, at + 1]

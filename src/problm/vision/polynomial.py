@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..manifolds import compiled
+from ..manifolds import compiled, internal
 
 
-@compiled
+@internal
 def _sign_changes(quotients, last, x):  # type: ignore[no-untyped-def]
     """Sign changes of the Sturm chain at x, by its recurrence from the last member up."""
     n = quotients.shape[0]
@@ -20,7 +20,7 @@ def _sign_changes(quotients, last, x):  # type: ignore[no-untyped-def]
     return changes
 
 
-@compiled
+@internal
 def _middle(lo, hi):  # type: ignore[no-untyped-def]
     """Where to cut a bracket. Roots crowd around zero while Cauchy's bound is far out: halve its logarithm first."""
     if hi - lo <= 8.0:
@@ -114,7 +114,7 @@ def real_roots(p, roots):  # type: ignore[no-untyped-def]
     return count
 
 
-@compiled
+@internal
 def _polish(p, n, lo, hi):  # type: ignore[no-untyped-def]
     """The one root of p in (lo, hi): Newton's steps, bisection where they leave the bracket."""
     flo = p[n]

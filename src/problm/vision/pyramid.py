@@ -14,16 +14,12 @@ from numba import types
 from numpy.typing import NDArray
 
 from ..jit import njit
-from .images import INPUTS, Image, Plane
+from .images import Image, Plane, of_pixels
 
 _f4, _i8 = types.float32, types.int64
 
 
-@njit(
-    [types.void(types.Array(t, 2, "C", readonly=True), _i8, _f4[:, ::1]) for t in INPUTS],
-    nogil=True,
-    fastmath=True,
-)
+@of_pixels(lambda t: types.void(types.Array(t, 2, "C", readonly=True), _i8, _f4[:, ::1]))
 def _halve_into(fine, c, coarse):  # type: ignore[no-untyped-def]
     """Filter (1, 3, 3, 1) / 8 in both directions, every second pixel of c channels; the border is repeated."""
     h, length = fine.shape
@@ -49,11 +45,7 @@ def _halve_into(fine, c, coarse):  # type: ignore[no-untyped-def]
                     )
 
 
-@njit(
-    [types.void(types.Array(t, 2, "C", readonly=True), _i8, _f4, _f4[:, ::1]) for t in INPUTS],
-    nogil=True,
-    fastmath=True,
-)
+@of_pixels(lambda t: types.void(types.Array(t, 2, "C", readonly=True), _i8, _f4, _f4[:, ::1]))
 def _smooth_into(source, c, side, target):  # type: ignore[no-untyped-def]
     """Filter (side, 1 - 2 side, side) in both directions on c channels; the border is repeated."""
     h, length = source.shape
@@ -73,6 +65,7 @@ def _smooth_into(source, c, side, target):  # type: ignore[no-untyped-def]
 
 @njit(
     types.void(_f4[:, ::1], _i8, _f4[::1], _f4[:, ::1]),
+    lazy=True,
     nogil=True,
     fastmath=True,
 )

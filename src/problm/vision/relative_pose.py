@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..manifolds import as_rotation, compiled
+from ..manifolds import as_rotation, compiled, internal
 
 Array = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ def pose_of_essential(E):  # type: ignore[no-untyped-def]
     return out
 
 
-@compiled
+@internal
 def _depths(R, t, a, b, c, d):  # type: ignore[no-untyped-def]
     """Numbers with the signs of the depths of a match in camera 1 and 2."""
     x = R[0, 0] * a + R[0, 1] * b + R[0, 2]

@@ -15,6 +15,7 @@ _f8, _f4 = types.float64, types.float32
 
 @njit(
     types.void(_f4[:, :, ::1], _f8[:, ::1], _f4[:, :, ::1], types.boolean[:, ::1]),
+    lazy=True,
     nogil=True,
     error_model="numpy",
 )

@@ -29,7 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..kernels import BLOCK, fill_function, lazy_fill_function
-from ..manifolds import compiled, multiply, tangent_basis
+from ..manifolds import compiled, internal, multiply, tangent_basis
 
 
 @fill_function
@@ -162,7 +162,7 @@ def transform_matches(x, A1, A2):  # type: ignore[no-untyped-def]
 # if the shapes did not agree, which takes seconds.
 
 
-@compiled
+@internal
 def put(X, out, at):  # type: ignore[no-untyped-def]
     """Write a (3, 3) matrix to ``out[at : at + 9]``."""
     for i in range(3):
@@ -170,7 +170,7 @@ def put(X, out, at):  # type: ignore[no-untyped-def]
             out[at + 3 * i + j] = X[i, j]
 
 
-@compiled
+@internal
 def fold(A2, X, A1, out, at):  # type: ignore[no-untyped-def]
     """Write ``A2' X A1`` of (3, 3) matrices to ``out[at : at + 9]``."""
     Y = multiply(X, A1)
@@ -276,7 +276,7 @@ def encode_fundamental(theta, A1, A2):  # type: ignore[no-untyped-def]
     return out
 
 
-@compiled
+@internal
 def inverse(X):  # type: ignore[no-untyped-def]
     """Inverse of a (3, 3) matrix by cofactors."""
     Y = np.empty((3, 3))
@@ -291,7 +291,7 @@ def inverse(X):  # type: ignore[no-untyped-def]
     return Y
 
 
-@compiled
+@internal
 def _encode_map(G, dG, A1, B2):  # type: ignore[no-untyped-def]
     """``[H, dH, H^-1, d(H^-1)]`` of H = B2 G A1 and tangents dG (d, 9)."""
     d = dG.shape[0]
