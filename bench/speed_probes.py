@@ -78,10 +78,11 @@ print(imported, lean, time.perf_counter() - began)
 
 
 def _child(code: str, *arguments: str, **environment: str) -> tuple[str, str]:
+    # An installed package has its byte code on disk, also where the environment says not to write any.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **environment}
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True, text=True, check=True, env={**os.environ, **environment},
-    )  # fmt: skip
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True, env=environment
+    )
     return done.stdout, done.stderr
 
 

@@ -9,6 +9,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from . import vecmath as vm
+from .bits import select
 from .fills import FASTMATH, call_rho, caller
 from .jit import njit, part
 from .losses import USER_CODE
@@ -56,13 +57,13 @@ def _block_rho(code, m, z, weight):  # type: ignore[no-untyped-def]
     """
     if code == 1:
         for i in range(m):
-            root = np.sqrt(vm.select(z[i] < 1.0, 1.0, z[i]))
-            z[i] = vm.select(z[i] <= 1.0, z[i], 2.0 * root - 1.0)
+            root = np.sqrt(select(z[i] < 1.0, 1.0, z[i]))
+            z[i] = select(z[i] <= 1.0, z[i], 2.0 * root - 1.0)
             weight[i] = 1.0 / root
     elif code == 2:
         for i in range(m):
             root = np.sqrt(1.0 + z[i])
-            z[i] = vm.select(z[i] < 1.0, 2.0 * z[i] / (1.0 + root), 2.0 * (root - 1.0))
+            z[i] = select(z[i] < 1.0, 2.0 * z[i] / (1.0 + root), 2.0 * (root - 1.0))
             weight[i] = 1.0 / root
     elif code == 3:
         for i in range(m):
@@ -75,7 +76,7 @@ def _block_rho(code, m, z, weight):  # type: ignore[no-untyped-def]
     elif code == 5:
         for i in range(m):
             q = 1.0 / (1.0 + z[i])
-            z[i] = vm.select(z[i] < 1.0, z[i] * q, 1.0 - q)
+            z[i] = select(z[i] < 1.0, z[i] * q, 1.0 - q)
             weight[i] = q * q
     elif code == 6:
         for i in range(m):
@@ -83,13 +84,13 @@ def _block_rho(code, m, z, weight):  # type: ignore[no-untyped-def]
             z[i] = -vm.expm1(-z[i])
     elif code == 7:
         for i in range(m):
-            x = vm.select(z[i] > 1.0, 1.0, z[i])
+            x = select(z[i] > 1.0, 1.0, z[i])
             q = 1.0 - x
-            z[i] = vm.select(x < 0.5, x * (1.0 - x * (1.0 - x / 3.0)), (1.0 - q * q * q) / 3.0)
+            z[i] = select(x < 0.5, x * (1.0 - x * (1.0 - x / 3.0)), (1.0 - q * q * q) / 3.0)
             weight[i] = q * q
     elif code == 8:
         for i in range(m):
-            x = vm.select(z[i] > 1.0, 1.0, z[i])
+            x = select(z[i] > 1.0, 1.0, z[i])
             z[i] = x * (1.0 - 0.5 * x)
             weight[i] = 1.0 - x
 

@@ -78,7 +78,10 @@ class Lazy:
 
 
 def part(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function for compiled callers only: compiled and kept with each of them, without an entry for Python."""
+    """A function for compiled callers only: compiled and kept with each of them, without an entry for Python.
+
+    It is compiled once for all callers with the same options, and takes from them those that are not given.
+    """
     decorate: Callable[[Callable[..., Any]], Callable[..., Any]] = register_jitable(no_cfunc_wrapper=True, **options)
     return decorate
 

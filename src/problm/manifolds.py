@@ -48,7 +48,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 def internal(function: Callable[..., Any]) -> Any:
     """As `compiled`, for compiled callers only."""
-    return compiled_part(nogil=True, error_model="numpy")(function)
+    return compiled_part(nogil=True, error_model="numpy", fastmath=False)(function)  # or it were the first caller's
 
 
 @compiled

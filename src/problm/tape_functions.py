@@ -12,6 +12,7 @@ import numpy as np
 
 from . import tape
 from . import vecmath as vm
+from .bits import select
 from .faddeeva import w as _w
 from .fills import BLOCK, FASTMATH
 from .jit import njit, part
@@ -130,7 +131,7 @@ def logarithms(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
     elif op == tape.LOG_OR_ZERO:
         for i in range(BLOCK):
             x = s * get(a, i) + u
-            put(to, i, vm.log(vm.select(x == 0.0, 1.0, x)))
+            put(to, i, vm.log(select(x == 0.0, 1.0, x)))
     else:
         for i in range(BLOCK):
             put(to, i, vm.log1p(s * get(a, i) + u))
@@ -239,7 +240,7 @@ def steps(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
     elif op == tape.SIGN:
         for i in range(BLOCK):
             x = s * get(a, i) + u
-            put(to, i, vm.select(x > 0.0, 1.0, vm.select(x < 0.0, -1.0, x)))
+            put(to, i, select(x > 0.0, 1.0, select(x < 0.0, -1.0, x)))
     else:
         for i in range(BLOCK):
             put(to, i, np.floor(s * get(a, i) + u))

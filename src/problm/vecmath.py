@@ -29,7 +29,7 @@ tanh, 4 for erfc.
 
 The functions are compiled with ``contract`` (fused multiply-add) but without ``reassoc``, which would undo the
 sums of two parts; LLVM keeps that flag on the inlined instructions whatever the flags of the caller. Numba's cache of
-`problm.tape_functions`, `problm.tape` and `problm.passes` does not notice a change in this file: touch those after
+`problm.tape_functions`, `problm.tape` and `problm.block_costs` does not notice a change in this file: touch those after
 editing it.
 
 Examples
@@ -51,61 +51,9 @@ True
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from numba import types
-from numba.extending import intrinsic
-
+from .bits import bits_of, fma, number_of, select, shift_right
 from .jit import part
-
-_f8, _i8 = types.float64, types.int64
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _bits(typing: Any, x: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], context.get_value_type(_i8))
-
-    return _i8(_f8), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _from_bits(typing: Any, x: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], context.get_value_type(_f8))
-
-    return _f8(_i8), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _shift_right(typing: Any, x: Any, n: Any) -> Any:
-    """Logical: AVX2 has no arithmetic shift of 64-bit integers."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.lshr(*args)
-
-    return _i8(_i8, _i8), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
-    """``x * y + z`` with one rounding."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
-
-    return _f8(_f8, _f8, _f8), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def select(typing: Any, condition: Any, yes: Any, no: Any) -> Any:
-    """``yes if condition else no``, both evaluated: a branch around a long expression would stop the vectoriser."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(*args)
-
-    return _f8(types.boolean, _f8, _f8), codegen
-
 
 _inline = part(forceinline=True, nogil=True, error_model="numpy", fastmath={"contract"})
 
@@ -121,7 +69,7 @@ _SIGN = -0x8000000000000000
 @_inline
 def _power_of_two(shifted):  # type: ignore[no-untyped-def]
     """``2**k`` where ``shifted`` is ``k + _ROUND``, -1022 <= k <= 1023."""
-    return _from_bits((_bits(shifted) + 1023) << 52)
+    return number_of((bits_of(shifted) + 1023) << 52)
 
 
 @_inline
@@ -152,7 +100,7 @@ def exp(x):  # type: ignore[no-untyped-def]
     p = 1.0 + (r + _exp_rest(r))
     # 2 p 2**(k-1): the exponent k = 1024 of the largest results does not fit, and that of the smallest, -1022,
     # gives a factor of zero. Subnormal results would slow down everything that uses them.
-    return (p + p) * _from_bits((_bits(shifted) + 1022) << 52)
+    return (p + p) * number_of((bits_of(shifted) + 1022) << 52)
 
 
 @_inline
@@ -192,10 +140,10 @@ def _log_series(f):  # type: ignore[no-untyped-def]
 @_inline
 def _split(x):  # type: ignore[no-untyped-def]
     """``(k, f)`` with ``x = 2**k f`` and ``sqrt(1/2) < f < sqrt(2)``, for a normal positive x."""
-    bits = _bits(x) + (0x3FF0000000000000 - 0x3FE6A09E667F3BCD)
+    bits = bits_of(x) + (0x3FF0000000000000 - 0x3FE6A09E667F3BCD)
     # The biased exponent becomes a float by putting it into the low bits of 2**52.
-    k = _from_bits(_shift_right(bits, 52) | _TWO52_BITS) - (_TWO52 + 1023.0)
-    return k, _from_bits((bits & 0x000FFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD)
+    k = number_of(shift_right(bits, 52) | _TWO52_BITS) - (_TWO52 + 1023.0)
+    return k, number_of((bits & 0x000FFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD)
 
 
 @_inline
@@ -279,7 +227,7 @@ def _reduce(x):  # type: ignore[no-untyped-def]
     e1 = (a - (r1 - part)) - (b + part)
     t = k * _PIO2_3 - e1
     r = r1 - t
-    return _bits(shifted), r, ((r1 - r) - t) - k * _PIO2_4
+    return bits_of(shifted), r, ((r1 - r) - t) - k * _PIO2_4
 
 
 @_inline
@@ -307,8 +255,8 @@ def sincos(x):  # type: ignore[no-untyped-def]
     b = sine if swap else cosine
     # The signs, from the quadrant: sin changes it in quadrants 2 and 3, cos in 1 and 2.
     return (
-        _from_bits(_bits(a) ^ ((q & 2) << 62)),
-        _from_bits(_bits(b) ^ (((q + 1) & 2) << 62)),
+        number_of(bits_of(a) ^ ((q & 2) << 62)),
+        number_of(bits_of(b) ^ (((q + 1) & 2) << 62)),
     )
 
 

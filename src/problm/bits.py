@@ -1,0 +1,60 @@
+"""Single instructions that Numba has no name for: numbers as bits, and choices without branches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+
+_f8, _i8 = types.float64, types.int64
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def bits_of(typing: Any, x: Any) -> Any:
+    """The bits of a number."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(_i8))
+
+    return _i8(_f8), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def number_of(typing: Any, x: Any) -> Any:
+    """The number with these bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(_f8))
+
+    return _f8(_i8), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def shift_right(typing: Any, x: Any, n: Any) -> Any:
+    """Logical shift: AVX2 has no arithmetic shift of 64-bit integers."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.lshr(*args)
+
+    return _i8(_i8, _i8), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
+    """``x * y + z`` with one rounding."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return _f8(_f8, _f8, _f8), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def select(typing: Any, condition: Any, yes: Any, no: Any) -> Any:
+    """``yes if condition else no``, both evaluated: a branch around a long expression would stop the vectoriser."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(*args)
+
+    return _f8(types.boolean, _f8, _f8), codegen
