@@ -80,7 +80,7 @@ class Kernel:
                 "pass the model as a NumPy function, or choose a built-in loss"
             )
         # What the passes take behind the rows, put together once: a small fit calls them every few microseconds.
-        called = tools(not self.loss.is_linear).ctypes.data
+        called = tools(not self.loss.is_linear)
         fixed = (
             self.program, self.constants, self.dim, self.components, self.loss.code, called, float(self.loss.scale),
         )  # fmt: skip

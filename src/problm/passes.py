@@ -37,14 +37,19 @@ def _call_load(typing: Any, at: Any, columns: Any, lo: Any, m: Any, out: Any) ->
 
 
 @lru_cache(maxsize=2)
-def tools(robust: bool) -> NDArray[np.int64]:
-    """Addresses of what the passes call: reading rows, products of rows, the costs of a robust loss.
+def _table(robust: bool) -> tuple[NDArray[np.int64], int]:
+    losses = address_of(robust_costs, ROBUST) if robust else 0
+    table = np.array([address_of(load_rows, LOAD), address_of(add_products, PRODUCTS), losses])
+    return table, table.ctypes.data
+
+
+def tools(robust: bool) -> int:
+    """Where the addresses are of what the passes call: reading rows, products of rows, the costs of a robust loss.
 
     Linked into the passes these functions would be compiled again with each of them, and the robust losses, which take
     a second, for solves that do not use any.
     """
-    losses = address_of(robust_costs, ROBUST) if robust else 0
-    return np.array([address_of(load_rows, LOAD), address_of(add_products, PRODUCTS), losses])
+    return _table(robust)[1]
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]

@@ -49,7 +49,7 @@ def _solve_sample(typing: Any, at: Any, sample: Any, out: Any) -> Any:
 def addresses(encode: Any, move: Any) -> NDArray[np.int64]:
     """What `descend` calls: encoder and retraction of a model, the pass over the rows, and what that one calls."""
     linearize = address_of(linearize_chunk, LINEARIZE)
-    return np.array([address_of(encode, ENCODE), address_of(move, MOVE), linearize, tools(True).ctypes.data])
+    return np.array([address_of(encode, ENCODE), address_of(move, MOVE), linearize, tools(True)])
 
 
 @compiled
