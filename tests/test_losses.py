@@ -125,10 +125,10 @@ def test_compiled_loss_is_the_numpy_loss(name):
     loss = Loss.named(name)
     z = np.concatenate([Z, [math.inf]])
     value, weight = loss.function(z)
-    compiled = np.array([rho(loss.code, 0, x) for x in z])
+    compiled = np.array([rho(loss.code, x) for x in z])
     np.testing.assert_allclose(compiled[:, 0], value, rtol=1e-15)
     np.testing.assert_allclose(compiled[:, 1], weight, rtol=1e-15, atol=1e-299)
-    got = rho(loss.code, 0, math.nan)
+    got = rho(loss.code, math.nan)
     assert math.isnan(got[0])
     assert name == "linear" or math.isnan(got[1])
 

@@ -10,15 +10,14 @@ from numba.extending import intrinsic
 
 from . import vecmath as vm
 from .bits import select
-from .fills import FASTMATH, call_rho, caller
+from .fills import FASTMATH, caller
 from .jit import njit, part
-from .losses import USER_CODE
 
 _f8, _i8 = types.float64, types.int64
 
 
 @njit(nogil=True, error_model="numpy", inline="never")
-def rho(code, user, z):  # type: ignore[no-untyped-def]
+def rho(code, z):  # type: ignore[no-untyped-def]
     """Value and weight of the loss; the formulas of `problm.losses`, checked against them by test."""
     if code == 1:
         root = np.sqrt(max(z, 1.0))
@@ -44,8 +43,6 @@ def rho(code, user, z):  # type: ignore[no-untyped-def]
         if z > 1.0:
             return 0.5, 0.0
         return z * (1.0 - 0.5 * z), 1.0 - z
-    if code == USER_CODE:
-        return call_rho(user, z)
     return z, 1.0
 
 
@@ -139,7 +136,7 @@ def _robust(out, m, p, code, scale, cost, weight):  # type: ignore[no-untyped-de
 
 
 @part(**_compiled)
-def block_costs(out, m, p, code, user, scale, cost, weight):  # type: ignore[no-untyped-def]
+def block_costs(out, m, p, code, scale, cost, weight):  # type: ignore[no-untyped-def]
     """Costs and weights of a block of rows by any loss; returns the sum of the costs."""
     if code != 0:
         return _robust(out, m, p, code, scale, cost, weight)

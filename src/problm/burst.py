@@ -58,12 +58,13 @@ def added(theta, delta):  # type: ignore[no-untyped-def]
     error_model="numpy",
 )  # fmt: skip
 def burst(  # type: ignore[no-untyped-def]
-    linearize, fill, columns, n, program, constants, d, p, code, user, scale, encode, move, A1, A2,
+    linearize, fill, columns, n, program, constants, d, p, code, tools, scale, encode, move, A1, A2,
     limits, points, gradient, hessian, largest, state, history,
 ):  # fmt: skip
     """Steps tried, and everything else brought up to date: where the last step that was taken led to.
 
     linearize : address of `problm.passes.linearize_chunk`.
+    tools : address of what that calls (`problm.passes.tools`).
     encode, move, A1, A2 : addresses of how a point is read and moved (`problm.fills`), and what the first one takes; 0
         in flat space.
     limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, the least ratio of actual to predicted
@@ -120,7 +121,7 @@ def burst(  # type: ignore[no-untyped-def]
             for a in range(len(sums)):
                 sums[a] = 0.0
             call_linearize(
-                linearize, fill, read, columns, 0, n, program, constants, d, p, code, user, scale, 0, none, sums
+                linearize, fill, read, columns, 0, n, program, constants, d, p, code, tools, scale, 0, none, sums
             )
             total = 0.0
             for a in range(len(sums)):

@@ -30,7 +30,6 @@ BLOCK = 128
 
 _f8, _i8 = types.float64, types.int64
 FILL = types.void(_f8[::1], _f8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _f8[:, ::1])
-RHO = types.UniTuple(_f8, 2)(_f8)
 # Reassociation lets the column dot products use vector registers; NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
@@ -77,11 +76,6 @@ def caller(target: Any) -> Callable[..., Any]:
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def call_fill(typing: Any, at: Any, theta: Any, rows: Any, m: Any, prog: Any, const: Any, jac: Any, out: Any) -> Any:
     return types.void(_i8, *FILL.args), caller(FILL)
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def call_rho(typing: Any, at: Any, z: Any) -> Any:
-    return RHO.return_type(_i8, _f8), caller(RHO)
 
 
 ENCODE = _f8[::1](_f8[::1], _f8[:, ::1], _f8[:, ::1])

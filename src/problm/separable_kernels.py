@@ -90,7 +90,7 @@ def block_costs(phi, y, code, s2, costs, coefficients):  # type: ignore[no-untyp
     total = 0.0
     for b in range(n):
         square = _project(phi[b], y[b], Q, R, c, r)
-        cost = 0.5 * square if code == 0 else 0.5 * s2 * rho(code, 0, square / s2)[0]
+        cost = 0.5 * square if code == 0 else 0.5 * s2 * rho(code, square / s2)[0]
         if costs.shape[0] > 0:
             costs[b] = cost
         if coefficients.shape[0] > 0:
@@ -116,7 +116,7 @@ def block_sums(phi, slope, y, code, s2, exact, outer, costs, gradient, hessian, 
         square = _project(phi[b], y[b], Q, R, c, r)
         weight, cost = 1.0, 0.5 * square
         if code != 0:
-            value, weight = rho(code, 0, square / s2)
+            value, weight = rho(code, square / s2)
             cost = 0.5 * s2 * value
         total += cost
         if costs.shape[0] > 0:

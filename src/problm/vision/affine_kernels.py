@@ -150,7 +150,7 @@ def _block(rows, m, Q, S, T, code, scale, u, cost, weight):  # type: ignore[no-u
         u[0, i] = S[0, 0] * c0 + S[0, 1] * c1 + S[0, 2] * c2
         u[1, i] = S[1, 1] * c1 + S[1, 2] * c2
         u[2, i] = S[2, 2] * c2
-    return block_costs(r, m, C2, code, 0, scale, cost, weight)
+    return block_costs(r, m, C2, code, scale, cost, weight)
 
 
 _ARGS = (_i8[:, ::1], _i8, _i8, _f8[:, ::1], _f8[:, ::1], _f8[::1], _i8, _f8)

@@ -168,7 +168,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
             r[o, 0], r[o, 1] = p0 - xy[m, 0], p1 - xy[m, 1]
             root = 1.0
             if code != 0:
-                root = np.sqrt(rho(code, 0, (r[o, 0] * r[o, 0] + r[o, 1] * r[o, 1]) / s2)[1])
+                root = np.sqrt(rho(code, (r[o, 0] * r[o, 0] + r[o, 1] * r[o, 1]) / s2)[1])
                 r[o, 0] *= root
                 r[o, 1] *= root
             _camera_columns(cam, x, yy, z, w, root, local[image[m]], D, scratch, J[o])

@@ -112,7 +112,7 @@ def _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums):  # type
         if code == 0:
             total += 0.5 * square
         else:
-            value, w = rho(code, 0, square / s2)
+            value, w = rho(code, square / s2)
             total += 0.5 * s2 * value
         a0, a1 = D[0, 0] * iz, D[0, 1] * iz
         b0, b1 = D[1, 0] * iz, D[1, 1] * iz
