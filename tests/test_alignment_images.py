@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
+from problm.sampling import count_free
 from problm.vision import images
 from problm.vision.images import Image, read_image
 from problm.vision.pixel_order import PixelOrder, draw_stratified
@@ -225,7 +226,9 @@ def test_every_free_row_is_equally_likely() -> None:
     rng = np.random.default_rng(0)
     runs = 20_000
     for _ in range(runs):
-        counts[draw_stratified(rng, 40, 9, taken)] += 1
+        rows = draw_stratified(rng, 40 - len(taken), 9)
+        count_free(rows, taken, np.empty(0, dtype=np.int64))
+        counts[rows] += 1
     assert not counts[taken].any()
     expected = runs * 9 / 35
     free = np.delete(counts, taken)

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from problm.sampling import RandomOrder, SampledColumns, as_generator, draw_sorted, gather
+from problm.columns import load_rows
+from problm.sampling import RandomOrder, SampledColumns, as_generator, count_free, gather
 
 ALPHA = 1e-4
 
@@ -219,7 +220,30 @@ def test_more_rows_than_there_are():
     with pytest.raises(ValueError, match="cannot draw 6 rows: 5 of 5 are left"):
         RandomOrder(5).indices(0, 6)
     with pytest.raises(ValueError, match="4 of 5"):
-        draw_sorted(np.random.default_rng(0), 5, 5, [np.array([2])])
+        blocks(5, (1, 6), 0)
+
+
+@given(st.integers(1, 60), st.integers(0, 10**6))
+def test_numbers_of_free_rows_become_rows(n, seed):
+    rng = np.random.default_rng(seed)
+    taken = np.flatnonzero(rng.random(n) < rng.random())
+    free = np.setdiff1d(np.arange(n), taken)
+    chosen = np.flatnonzero(rng.random(len(free)) < rng.random())
+    for wanted in (True, False):
+        rows, union = chosen.copy(), np.full(len(taken) + len(chosen) if wanted else 0, -1)
+        count_free(rows, taken, union)
+        np.testing.assert_array_equal(rows, free[chosen])
+        if wanted:
+            np.testing.assert_array_equal(union, np.union1d(taken, rows))
+
+
+def test_the_order_is_what_it_was():
+    # Seeds name results in papers and issues: the rows that belong to one must not change.
+    parts = blocks(1000, (5, 10, 200, 1000), 7)
+    assert parts[0].tolist() == [578, 623, 682, 896, 941]
+    assert parts[1].tolist() == [55, 223, 298, 771, 829]
+    assert [int(part.sum()) for part in parts] == [3720, 2176, 96171, 397433]
+    assert [int((part * np.arange(len(part))).sum()) for part in parts] == [8439, 6448, 12048382, 212245402]
 
 
 def test_same_seed_same_rows_and_other_seed_other_rows():
@@ -305,6 +329,20 @@ def test_release_forgets_the_gathered_rows_but_not_the_order():
     assert sum(b.nbytes for b in data._buffers) == 0
     assert data.rows(0, 1000)[0] is data.columns[0]
     np.testing.assert_array_equal(data.rows(0, 50)[0], before)
+
+
+def test_tables_say_where_the_rows_lie():
+    n = 1000
+    data = SampledColumns([np.arange(n), np.arange(2.0 * n).reshape(n, 2)], rng=1)
+    for lo, hi in [(0, 30), (30, 60), (0, 60), (60, 200), (0, 30), (30, 200), (200, n), (0, n)]:
+        table, first, kept = data.table(lo, hi)
+        read = np.empty((3, hi - lo))
+        load_rows(table, first, hi - lo, read)
+        rows = data.rows(lo, hi)
+        np.testing.assert_array_equal(read, [rows[0], *rows[1].T])
+        assert kept[0].base is None
+    data.release()
+    assert data.table(0, 30)[1] == 0
 
 
 def test_the_complement_is_not_kept():

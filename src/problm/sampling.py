@@ -16,9 +16,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
+from .columns import describe
+from .jit import njit
+
 Index = NDArray[np.int64]
+_i8 = types.int64
+_NONE: Index = np.empty(0, dtype=np.int64)
 
 
 def as_generator(rng: np.random.Generator | int | None) -> np.random.Generator:
@@ -26,34 +32,37 @@ def as_generator(rng: np.random.Generator | int | None) -> np.random.Generator:
     return np.random.default_rng(rng)
 
 
-def draw_sorted(rng: np.random.Generator, n: int, m: int, taken: Sequence[Index]) -> Index:
-    """A simple random sample of ``m`` of the rows 0..n-1 that are in none of ``taken``, ascending.
+def draw_sorted(rng: np.random.Generator, free: int, m: int) -> Index:
+    """A simple random sample of ``m`` of the numbers 0..free-1, ascending."""
+    if m == free:
+        return np.arange(free, dtype=np.int64)
+    chosen: Index = rng.choice(free, m, replace=False, shuffle=False)
+    chosen.sort()
+    return chosen
 
-    O(m log m) while the rows drawn are few; from an eighth of all rows on, by a mask over n.
+
+@njit(types.void(_i8[::1], _i8[::1], _i8[::1]), nogil=True)
+def count_free(chosen, taken, union):  # type: ignore[no-untyped-def]
+    """Turn numbers of free rows, ascending, into the rows: number r is row r + (how many taken rows are below it).
+
+    ``taken`` is ascending; ``union`` gets all of its rows and the chosen ones, ascending, unless it is empty. Compiled,
+    in one walk over both: NumPy's way, by sorting and searching, took longer than the draw.
     """
-    used = sum(len(t) for t in taken)
-    free = n - used
-    if m > free:
-        raise ValueError(f"cannot draw {m} rows: {free} of {n} are left")
-    few = used + m <= n // 8 and m < free
-    if m < free:
-        chosen: Index = rng.choice(free, m, replace=False, shuffle=False)
-        chosen.sort()
-    if few and not used:
-        return chosen
-    if few:
-        # The free rows are counted 0..free-1: taken row t_i has t_i - i of them before it, and number r is row r + (how
-        # many taken rows have at most r free ones before them).
-        held = np.concatenate(taken)
-        held.sort()
-        held -= np.arange(used)
-        chosen += np.searchsorted(held, chosen, side="right")
-        return chosen
-    mask = np.ones(n, dtype=bool)
-    for t in taken:
-        mask[t] = False
-    rest = np.flatnonzero(mask)
-    return rest[chosen] if m < free else rest
+    wanted = len(union) > 0
+    i = 0
+    for j in range(len(chosen)):
+        row = chosen[j] + i
+        while i < len(taken) and taken[i] <= row:
+            if wanted:
+                union[i + j] = taken[i]
+            i += 1
+            row += 1
+        chosen[j] = row
+        if wanted:
+            union[i + j] = row
+    if wanted:
+        for rest in range(i, len(taken)):
+            union[rest + len(chosen)] = taken[rest]
 
 
 class RandomOrder:
@@ -65,6 +74,7 @@ class RandomOrder:
         self.segments: list[Index] = []
         self._ends: list[int] = [0]
         self._states: list[Any] = []  # of the generator, before each draw
+        self._taken: Index = _NONE  # all rows drawn, ascending
         self._rng = rng  # a Generator is made of it at the first draw: making one takes longer than a small fit
 
     def boundary(self, position: int) -> int:
@@ -83,7 +93,7 @@ class RandomOrder:
             self._extend(hi)
         first, last = self._ends.index(lo), self._ends.index(hi)
         parts = self.segments[first:last]
-        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *parts])
+        return parts[0] if len(parts) == 1 else np.concatenate([_NONE, *parts])
 
     def state(self) -> dict[str, Any]:
         """What brings the same order back: where it was cut, and the generator before each draw and now."""
@@ -100,11 +110,25 @@ class RandomOrder:
             self._rng.bit_generator.state = state["now"]
 
     def _extend(self, end: int) -> None:
-        self._rng = as_generator(self._rng)
-        self._states.append(self._rng.bit_generator.state)
-        self.segments.append(draw_sorted(self._rng, self.n, end - self.drawn, self.segments))
+        free, m = self.n - self.drawn, end - self.drawn
+        if m > free:
+            raise ValueError(f"cannot draw {m} rows: {free} of {self.n} are left")
+        self._rng = rng = as_generator(self._rng)
+        self._states.append(rng.bit_generator.state)
+        rows = self._draw(rng, free, m)
+        if not self.drawn:
+            self._taken = rows
+        else:
+            union = np.empty(end if end < self.n else 0, dtype=np.int64)
+            count_free(rows, self._taken, union)
+            self._taken = union
+        self.segments.append(rows)
         self.drawn = end
         self._ends.append(end)
+
+    def _draw(self, rng: np.random.Generator, free: int, m: int) -> Index:
+        """Numbers of the rows to be drawn among those that are free, ascending."""
+        return draw_sorted(rng, free, m)
 
 
 class SampledColumns:
@@ -130,6 +154,7 @@ class SampledColumns:
         self.order = RandomOrder(self.n, rng)
         self._kept = 0
         self._buffers: list[NDArray[np.generic]] = []
+        self._table: Index | None = None  # of the buffers
 
     def rows(self, lo: int, hi: int) -> tuple[NDArray[np.generic], ...]:
         """Columns at the positions [lo, hi), each of shape (hi - lo, ...)."""
@@ -146,6 +171,21 @@ class SampledColumns:
             self._gather(hi)
         return tuple(b[lo:hi] for b in self._buffers)
 
+    def table(self, lo: int, hi: int) -> tuple[Index, int, Sequence[NDArray[np.generic]]]:
+        """`problm.columns.describe` of arrays that hold the rows at [lo, hi) in a row, which of theirs is the first,
+        and the arrays, to be kept for as long as they are read.
+
+        Below n the arrays are the gathered ones, described once for every batch and hold-out block that they hold.
+        """
+        if hi == self.n and (lo == 0 or hi > self._kept):
+            rows = self.rows(lo, hi)
+            return describe(rows), 0, rows
+        if hi > self._kept or not self._buffers:
+            self._gather(hi)
+        if self._table is None:
+            self._table = describe(self._buffers)
+        return self._table, lo, self._buffers
+
     def keeps(self, buffer: NDArray[np.generic]) -> bool:
         """Whether gathered rows of the first column are still kept in this very array."""
         return bool(self._buffers) and self._buffers[0] is buffer
@@ -154,18 +194,24 @@ class SampledColumns:
         """Give the gathered rows back: from now on only [0, n) is read."""
         self._kept = 0
         self._buffers = []
+        self._table = None
 
     def _gather(self, hi: int) -> None:
         index = self.order.indices(self._kept, hi)
-        if not self._buffers:
-            self._buffers = [self._empty(j, 0) for j in range(len(self.columns))]
-        for j, column in enumerate(self.columns):
-            if hi > len(self._buffers[j]):
-                grown = self._empty(j, max(hi, 2 * self._kept))
-                grown[: self._kept] = self._buffers[j][: self._kept]
-                self._buffers[j] = grown
-            gather(column, index, self._buffers[j][self._kept : hi])
+        if not self._buffers or hi > len(self._buffers[0]):
+            self._reserve(hi)
+        for column, buffer in zip(self.columns, self._buffers, strict=True):
+            gather(column, index, buffer[self._kept : hi])
         self._kept = hi
+
+    def _reserve(self, hi: int) -> None:
+        """Room for rows up to ``hi`` and, as a batch is followed by a hold-out block and doubles, as many again."""
+        kept, old = self._kept, self._buffers
+        room = max(hi, min(2 * hi, self.n // 2))
+        self._buffers = [self._empty(j, room) for j in range(len(self.columns))]
+        for before, buffer in zip(old, self._buffers, strict=False):
+            buffer[:kept] = before[:kept]
+        self._table = None
 
     def _empty(self, j: int, rows: int) -> NDArray[np.generic]:
         return np.empty((rows, *self.columns[j].shape[1:]), dtype=self._types[j])

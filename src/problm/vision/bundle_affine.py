@@ -23,6 +23,7 @@ small, robust losses have no moments, and batches make the passes few already.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,10 +115,9 @@ class AffineProblem:
         # Views as (P, 2) columns: np.take would first copy a whole strided column to draw a few rows of it.
         views = [np.ascontiguousarray(loadable(view)) for view in observations]
         self.data = SampledColumns([*views, loadable(depths)], rng)
-        self._everything = describe(self.data.columns)
+        self._everything: NDArray[np.int64] | None = None
         # Of two points: where the solver is, and its latest trial.
         self._frames: tuple[tuple[Any, Any], tuple[Any, Any]] = ((None, None), (None, None))
-        self._described: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     @property
     def n(self) -> int:
@@ -141,7 +141,6 @@ class AffineProblem:
 
     def release(self) -> None:
         self.data.release()
-        self._described.clear()
 
     def retract(self, theta: Array, delta: Array) -> Array:
         here, new = self._frame(theta), self._empty_frame()
@@ -155,7 +154,7 @@ class AffineProblem:
         return float(np.abs(inverse).max()) < 1e6
 
     def linearize(self, theta: Array, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
-        columns, n, d = self._columns(lo, hi), hi - lo, self.dim
+        (columns, first, _held), n, d = self._columns(lo, hi), hi - lo, self.dim
         Q, S, N, R, T = self._frame(theta)
         count = moment_count(self.views)
 
@@ -163,7 +162,7 @@ class AffineProblem:
             moments = np.zeros(count)
             products = np.zeros(d * (d + 1) // 2 if outer else 0)
             part = _NO_FLOAT if costs is None else costs[a:b]
-            args = (columns, a, b, Q, S, T, self.loss.code, self.loss.scale, R, N, int(outer), part)
+            args = (columns, first + a, first + b, Q, S, T, self.loss.code, self.loss.scale, R, N, int(outer), part)
             linearize_chunk(*args, moments, products)
             return moments, products
 
@@ -195,7 +194,7 @@ class AffineProblem:
         points, squares = np.empty((self.n, 3)), np.empty(self.n)
         Q, S, _, _, T = self._frame(theta)
         into = np.empty((0, 2 * self.views)) if residuals is None else residuals
-        solution_chunk(self._everything, 0, self.n, Q, S, T, points, into, squares)
+        solution_chunk(self._columns(0, self.n)[0], 0, self.n, Q, S, T, points, into, squares)
         return points, squares
 
     def first_bad_row(self, theta: Array) -> int | None:
@@ -222,27 +221,24 @@ class AffineProblem:
         return *new, theta[:turns].reshape(-1, 3), theta[turns:]
 
     def _evaluate(self, theta: Array, lo: int, hi: int, costs: Array) -> float:
-        columns = self._columns(lo, hi)
+        columns, first, _held = self._columns(lo, hi)
         Q, S, _, _, T = self._frame(theta)
 
         def chunk(a: int, b: int) -> tuple[Array, ...]:
             total = np.zeros(1)
             part = costs[a:b] if len(costs) else costs
-            costs_chunk(columns, a, b, Q, S, T, self.loss.code, self.loss.scale, part, total)
+            costs_chunk(columns, first + a, first + b, Q, S, T, self.loss.code, self.loss.scale, part, total)
             return (total,)
 
         return float(sum_chunks(chunk, hi - lo, CHUNK, self._threads)[0][0])
 
-    def _columns(self, lo: int, hi: int) -> NDArray[np.int64]:
-        if lo == 0 and hi == self.n:
-            return self._everything
-        rows = self.data.rows(lo, hi)
-        known = self._described.get((lo, hi))
-        # Views of the same gathered buffers lie where they lay; `base` being kept, its identity cannot be reused.
-        if known is None or known[0].base is not rows[0].base or rows[0].base is None:
-            known = self._described[lo, hi] = (*rows, describe(rows))
-        found: NDArray[np.int64] = known[-1]
-        return found
+    def _columns(self, lo: int, hi: int) -> tuple[NDArray[np.int64], int, Sequence[NDArray[Any]]]:
+        """Where the tracks at [lo, hi) lie, the first of them, and the arrays that hold them."""
+        if lo > 0 or hi < self.n:
+            return self.data.table(lo, hi)
+        if self._everything is None:
+            self._everything = describe(self.data.columns)
+        return self._everything, 0, self.data.columns
 
 
 def affine_bundle_adjustment(

@@ -15,36 +15,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..sampling import Index, RandomOrder, as_generator
+from ..sampling import Index, RandomOrder
 
 
-def draw_stratified(rng: np.random.Generator, n: int, m: int, taken: Index) -> Index:
-    """One row from each of m strata of the rows 0..n-1 that are not in ``taken`` (ascending); ascending."""
-    free = n - len(taken)
+def draw_stratified(rng: np.random.Generator, free: int, m: int) -> Index:
+    """One of each of m strata of the numbers 0..free-1, ascending."""
     if m >= free:
-        chosen: Index = np.arange(free, dtype=np.int64)
-    else:
-        chosen = ((np.arange(m) + rng.random(m)) * (free / m)).astype(np.int64)
-        np.minimum(chosen, free - 1, out=chosen)
-        # A row on the edge of two strata may come twice, once in 4 (F / m)^2 times: the second becomes the next one.
-        steps = np.arange(m)
-        chosen = np.maximum.accumulate(chosen - steps) + steps
-        if chosen[-1] >= free:
-            chosen = np.minimum(chosen, np.arange(free - m, free))
-    if len(taken) == 0:
-        return chosen
-    # The f-th free row is f + k with k taken rows before it: taken[i] - i free rows lie before taken[i].
-    return chosen + np.searchsorted(taken - np.arange(len(taken)), chosen, side="right")
+        return np.arange(free, dtype=np.int64)
+    chosen: Index = ((np.arange(m) + rng.random(m)) * (free / m)).astype(np.int64)
+    np.minimum(chosen, free - 1, out=chosen)
+    # A row on the edge of two strata may come twice, once in 4 (F / m)^2 times: the second becomes the next one.
+    steps = np.arange(m)
+    chosen = np.maximum.accumulate(chosen - steps) + steps
+    if chosen[-1] >= free:
+        chosen = np.minimum(chosen, np.arange(free - m, free))
+    return chosen
 
 
 class PixelOrder(RandomOrder):
     """The order of ``n`` pixels, drawn in ascending, stratified segments."""
 
-    def _extend(self, end: int) -> None:
-        self._rng = as_generator(self._rng)
-        self._states.append(self._rng.bit_generator.state)
-        taken: Index = np.concatenate([np.empty(0, dtype=np.int64), *self.segments])
-        taken.sort(kind="stable")  # merges runs that are already ascending
-        self.segments.append(draw_stratified(self._rng, self.n, end - self.drawn, taken))
-        self.drawn = end
-        self._ends.append(end)
+    def _draw(self, rng: np.random.Generator, free: int, m: int) -> Index:
+        return draw_stratified(rng, free, m)
