@@ -205,9 +205,9 @@ class SampledColumns:
         self._kept = hi
 
     def _reserve(self, hi: int) -> None:
-        """Room for rows up to ``hi`` and, as a batch is followed by a hold-out block and doubles, as many again."""
+        """Room for rows up to ``hi``, for a hold-out block that follows them, and for both once more."""
         kept, old = self._kept, self._buffers
-        room = max(hi, min(2 * hi, self.n // 2))
+        room = max(hi, min(4 * hi, self.n // 2))
         self._buffers = [self._empty(j, room) for j in range(len(self.columns))]
         for before, buffer in zip(old, self._buffers, strict=False):
             buffer[:kept] = before[:kept]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import ArrayLike, NDArray
 
+from ..jit import njit
 from ..manifolds import as_rotation, nearest_rotation
 
 Array = NDArray[np.float64]
@@ -58,30 +61,43 @@ def given_cameras(cameras: tuple[ArrayLike, ArrayLike], C: int) -> tuple[Array, 
         raise ValueError(f"cameras must be a pair of rotations ({C}, 3, 3) and translations ({C}, 3)") from None
     if R.shape != (C, 3, 3) or t.shape != (C, 3):
         raise ValueError(f"cameras must be ({C}, 3, 3) rotations and ({C}, 3) translations, got {R.shape}, {t.shape}")
-    if not (math.isfinite(R.sum()) and math.isfinite(t.sum())):
-        raise ValueError("cameras must be finite")
     # Compiled: for so few numbers a call of LAPACK through NumPy takes longer than a step of the solver.
-    if any(as_rotation(one)[1] > 1e-4 for one in R):
+    if not _departure(R, t) <= 1e-4:
+        if not (np.isfinite(R).all() and np.isfinite(t).all()):
+            raise ValueError("cameras must be finite")
         raise ValueError("cameras: rotations must be rotation matrices, R R' = I and det R = 1")
     return R, t
 
 
+@njit(types.float64(types.float64[:, :, ::1], types.float64[:, ::1]), nogil=True, error_model="numpy")
+def _departure(R, t):  # type: ignore[no-untyped-def]
+    """How far the matrices are from rotations at most; infinite or not a number where anything is not finite."""
+    worst = 0.0
+    for c in range(len(R)):
+        worst = max(worst, as_rotation(R[c])[1]) + 0.0 * t[c, 0] + 0.0 * t[c, 1] + 0.0 * t[c, 2]
+        if not math.isfinite(worst):
+            return worst
+    return worst
+
+
 def fixed_depths(depths: ArrayLike | None, points: ArrayLike | None, R: Array | None, t: Array, P: int) -> Array:
-    """Depths (P,): given, or the mean over the views of those of the points, or 1."""
+    """Depths (P,): given (not looked at yet, see `check_positive`), or the mean over the views of the points', or 1."""
     if depths is not None:
         found = np.asarray(depths, dtype=np.float64)
-        name = "depths"
-    elif points is not None and R is not None:
-        X = np.asarray(points, dtype=np.float64)
-        if X.shape != (P, 3):
-            raise ValueError(f"points must have the shape ({P}, 3), got {X.shape}")
-        found = X @ R[:, 2].mean(axis=0) + t[:, 2].mean()
-        name = "points: their mean depths in the cameras"
-    else:
+        if found.shape != (P,):
+            raise ValueError(f"depths must have the shape ({P},), got {found.shape}")
+        return found
+    if points is None or R is None:
         return np.ones(P)
-    if found.shape != (P,):
-        raise ValueError(f"depths must have the shape ({P},), got {found.shape}")
-    least = float(found.min())
-    if not (least > 0.0 and found.max() < np.inf):  # a NaN is the least and fails the comparison
-        raise ValueError(f"{name} must be positive and finite, got a smallest one of {least}")
+    X = np.asarray(points, dtype=np.float64)
+    if X.shape != (P, 3):
+        raise ValueError(f"points must have the shape ({P}, 3), got {X.shape}")
+    found = X @ R[:, 2].mean(axis=0) + t[:, 2].mean()
+    check_positive(found, "points: their mean depths in the cameras")
     return found
+
+
+def check_positive(depths: NDArray[Any], name: str = "depths") -> None:
+    least = float(depths.min())
+    if not (least > 0.0 and depths.max() < np.inf):  # a NaN is the least and fails the comparison
+        raise ValueError(f"{name} must be positive and finite, got a smallest one of {least}")

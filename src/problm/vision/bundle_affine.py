@@ -38,7 +38,7 @@ from ..result import Result
 from ..sampling import SampledColumns, as_generator
 from ..scaled import COMPILED
 from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
-from .affine_start import factorise, fixed_depths, given_cameras
+from .affine_start import check_positive, factorise, fixed_depths, given_cameras
 from .bundle_options import camera_options
 
 Array = NDArray[np.float64]
@@ -237,6 +237,7 @@ class AffineProblem:
         if lo > 0 or hi < self.n:
             return self.data.table(lo, hi)
         if self._everything is None:
+            check_positive(self.data.columns[-1])  # only now: that takes as long as a step on a batch
             self._everything = describe(self.data.columns)
         return self._everything, 0, self.data.columns
 
@@ -318,6 +319,7 @@ def affine_bundle_adjustment(
     R, t = given_cameras(cameras, C) if cameras is not None else (None, np.zeros((C, 3)))
     depth = fixed_depths(depths, points, R, t, P)
     if R is None:
+        check_positive(depth)
         sample = np.sort(generator.choice(P, min(P, 5000), replace=False, shuffle=False))
         part = seen[:, sample].astype(np.float64)
         if not np.isfinite(part).all():
@@ -340,8 +342,7 @@ def affine_bundle_adjustment(
         start = problem.retract(theta, np.zeros(problem.dim))
         result = solve(problem, start, **camera_options(options, FIRST_DAMPING))
     except ValueError as error:
-        # Looked at only now: to look at all points takes longer than to fit them.
-        raise error if np.isfinite(seen).all() else _not_seen(seen) from None
+        raise _explained(error, seen, depth) from None
     # Shift the world to where the start's translations had it: adds A c, which no residual sees.
     best = result.x.copy()
     best[9 * C :] += _axes(best, C) @ np.linalg.lstsq(axes, theta[9 * C :], rcond=None)[0]
@@ -358,6 +359,15 @@ def affine_bundle_adjustment(
         result,
         problem,
     )
+
+
+def _explained(error: ValueError, observations: NDArray[Any], depths: Array) -> ValueError:
+    """The error, or what in the data led to it: looked at only now, which takes longer than to fit them."""
+    try:
+        check_positive(depths)
+    except ValueError as found:
+        return found
+    return error if np.isfinite(observations).all() else _not_seen(observations)
 
 
 def _not_seen(observations: NDArray[Any]) -> ValueError:
