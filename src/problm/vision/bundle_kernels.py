@@ -274,3 +274,12 @@ def move_cameras(theta, delta, local, tangent, owner):  # type: ignore[no-untype
                 out[at] += delta[tangent[i, c]]
                 done[at] = 1
     return out
+
+
+@njit(types.void(types.Array(_f8, 2, "C", readonly=True), _i8[::1], _f8[:, ::1]), nogil=True, error_model="numpy")
+def homogeneous(points, kept, out):  # type: ignore[no-untyped-def]
+    """Points as homogeneous unit vectors (n, 4). In one pass: NumPy's four take as long as a batch's first steps."""
+    for j in range(len(kept)):
+        x, y, z = points[kept[j], 0], points[kept[j], 1], points[kept[j], 2]
+        length = np.sqrt(x * x + y * y + z * z + 1.0)
+        out[j, 0], out[j, 1], out[j, 2], out[j, 3] = x / length, y / length, z / length, 1.0 / length

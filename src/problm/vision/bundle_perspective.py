@@ -34,7 +34,7 @@ from ..chunks import sum_chunks
 from ..losses import USER_CODE, Loss
 from ..normal import Normal
 from ..sampling import RandomOrder
-from .bundle_kernels import COLUMNS, costs_chunk, linearize_chunk, move_cameras
+from .bundle_kernels import COLUMNS, costs_chunk, homogeneous, linearize_chunk, move_cameras
 from .camera_models import GROUPS, MODELS, project
 from .reconstruction import Reconstruction
 
@@ -97,8 +97,8 @@ class BundleProblem:
         self._tracks(model)
         self._parameters(model, set(free), set(fixed_images))
         self.order = RandomOrder(self.n, rng)
-        X = np.concatenate([model.points[self.kept], np.ones((self.n, 1))], axis=1)
-        self.base = X / np.linalg.norm(X, axis=1, keepdims=True)
+        self.base = np.empty((self.n, 4))
+        homogeneous(np.ascontiguousarray(model.points, dtype=np.float64), self.kept, self.base)
         self._trial = np.empty_like(self.base)
         self._stamp = np.full(self.n, -1, dtype=np.int64)
         self._count = 0
@@ -123,7 +123,7 @@ class BundleProblem:
         self._local = np.full((images, COLUMNS), -1, dtype=np.int64)
         self._tangent = np.full((images, COLUMNS), -1, dtype=np.int64)
         self._width = np.zeros(images, dtype=np.int64)
-        used = np.unique(self.image)
+        used = np.flatnonzero(np.bincount(self.image, minlength=images))
         self.free_images = np.setdiff1d(used, list(fixed))
         self._gauge_size = 7 if len(self.free_images) == len(used) else 1 if len(fixed & set(used.tolist())) == 1 else 0
         self._anchor = min(fixed & set(used.tolist()), default=-1)
