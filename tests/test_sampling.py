@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from problm.columns import load_rows
-from problm.draws import draw_sorted
 from problm.sampling import RandomOrder, SampledColumns, as_generator, count_free, gather
 
 ALPHA = 1e-4
@@ -236,24 +235,6 @@ def test_numbers_of_free_rows_become_rows(n, seed):
         np.testing.assert_array_equal(rows, free[chosen])
         if wanted:
             np.testing.assert_array_equal(union, np.union1d(taken, rows))
-
-
-@pytest.mark.parametrize("bits", [np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64])
-@pytest.mark.parametrize(
-    ("n", "m"), [(1, 0), (2, 1), (5, 4), (64, 63), (65, 1), (10_000, 9_000), (100_000, 360), (10**6, 50_000),
-                 (10**6, 50_001), (10**6, 244), (10**6, 245), (2**20, 300), (2**20 + 1, 300), (2**40, 7)]
-)  # fmt: skip
-def test_draws_are_numpys(bits, n, m):
-    # Up to the limits between the ways to draw, from fresh generators and from ones that hold half of a random word.
-    for seed in range(20):
-        ours, theirs = (np.random.Generator(bits(seed)) for _ in range(2))
-        if seed % 2:
-            assert ours.integers(10, dtype=np.uint32) == theirs.integers(10, dtype=np.uint32)
-        np.testing.assert_array_equal(
-            draw_sorted(ours, n, m), np.sort(theirs.choice(n, m, replace=False, shuffle=False))
-        )
-        assert ours.integers(2**32, dtype=np.uint32) == theirs.integers(2**32, dtype=np.uint32)
-        assert ours.random() == theirs.random()
 
 
 def test_the_order_is_what_it_was():

@@ -47,7 +47,7 @@ def _reader(kind: Any) -> Any:
 
 _read_f8, _read_f4 = _reader(_f8), _reader(types.float32)
 _load_f8, _load_f4 = _loader(_f8), _loader(types.float32)
-load_i8, _load_i4 = _loader(_i8), _loader(types.int32)
+_load_i8, _load_i4 = _loader(_i8), _loader(types.int32)
 _load_u1, _load_u2 = _loader(types.uint8), _loader(types.uint16)
 _CODES = {"f8": 0, "f4": 1, "i8": 2, "i4": 3, "u1": 4, "u2": 5}
 _BY_TYPE = {np.dtype(c).num: _CODES[np.dtype(c).str[1:]] for c in "dflqiBH" if np.dtype(c).str[1:] in _CODES}
@@ -105,7 +105,7 @@ def load_rows(columns, lo, m, out):  # type: ignore[no-untyped-def]
                 out[c, i] = _load_f4(at + step * i)
         elif code == 2:
             for i in range(m):
-                out[c, i] = load_i8(at + step * i)
+                out[c, i] = _load_i8(at + step * i)
         elif code == 3:
             for i in range(m):
                 out[c, i] = _load_i4(at + step * i)

@@ -20,7 +20,6 @@ from numba import types
 from numpy.typing import NDArray
 
 from .columns import describe
-from .draws import draw_sorted
 from .jit import njit
 
 Index = NDArray[np.int64]
@@ -31,6 +30,15 @@ _NONE: Index = np.empty(0, dtype=np.int64)
 def as_generator(rng: np.random.Generator | int | None) -> np.random.Generator:
     """SPEC 7: a Generator as it is; a seed or None as `numpy.random.default_rng` takes it."""
     return np.random.default_rng(rng)
+
+
+def draw_sorted(rng: np.random.Generator, free: int, m: int) -> Index:
+    """A simple random sample of ``m`` of the numbers 0..free-1, ascending."""
+    if m == free:
+        return np.arange(free, dtype=np.int64)
+    chosen: Index = rng.choice(free, m, replace=False, shuffle=False)
+    chosen.sort()
+    return chosen
 
 
 @njit(types.void(_i8[::1], _i8[::1], _i8[::1]), nogil=True)
