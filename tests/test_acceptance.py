@@ -50,6 +50,10 @@ class FakeBatch:
     def costs(self) -> np.ndarray:
         return np.zeros(self.size)
 
+    @property
+    def change(self) -> float:
+        return float(self.inside.mean())
+
     def changes(self) -> np.ndarray:
         return self.inside
 

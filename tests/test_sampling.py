@@ -1,7 +1,7 @@
 """The random order: every batch, hold-out block and complement is the simple random sample that it claims to be.
 
 The statistical tests use fixed seeds and reject at p < 1e-4, so they fail for a wrong sampler and not by chance.
-Each runs on both of the ways in which rows are drawn: by rejection (few rows) and by a mask (an eighth or more).
+Each runs on few rows of many and on a large share of them, which NumPy draws in different ways.
 """
 
 import itertools
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from problm.columns import load_rows
-from problm.sampling import RandomOrder, SampledColumns, as_generator, count_free, gather
+from problm.free_rows import by_walking
+from problm.sampling import RandomOrder, SampledColumns, as_generator, by_searching, gather
 
 ALPHA = 1e-4
 
@@ -39,7 +40,7 @@ def tally(outcomes):
     return counts
 
 
-# (n, cuts of the order). The first two stay below n / 8, the others are drawn by the mask or by both.
+# (n, cuts of the order): few rows of many, and large shares.
 EXACT = [(24, (2,)), (16, (1, 2)), (7, (3,)), (6, (1, 3)), (5, (2, 4)), (12, (1, 3)), (17, (2, 17))]
 
 
@@ -229,9 +230,9 @@ def test_numbers_of_free_rows_become_rows(n, seed):
     taken = np.flatnonzero(rng.random(n) < rng.random())
     free = np.setdiff1d(np.arange(n), taken)
     chosen = np.flatnonzero(rng.random(len(free)) < rng.random())
-    for wanted in (True, False):
+    for wanted, count in itertools.product((True, False), (by_searching, by_walking)):
         rows, union = chosen.copy(), np.full(len(taken) + len(chosen) if wanted else 0, -1)
-        count_free(rows, taken, union)
+        count(rows, taken, union)
         np.testing.assert_array_equal(rows, free[chosen])
         if wanted:
             np.testing.assert_array_equal(union, np.union1d(taken, rows))

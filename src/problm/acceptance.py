@@ -129,12 +129,12 @@ class Holdout:
         k, n = batch.size, batch.n
         count = min(max(k, 30), n - k)
         ranged = self.bound != "normal"
-        inside, outside = Moments.of(batch.changes(), ranged), Moments.of(batch.held_out(count), ranged)
+        outside = Moments.of(batch.held_out(count), ranged)
         rest = 1.0 - k / n
-        mean = (1.0 - rest) * inside.mean + rest * outside.mean
+        mean = (1.0 - rest) * batch.change + rest * outside.mean
         if not mean < 0.0:
             return Verdict(False, None)
-        width = self._width(batch.problem.cost_bound, inside, outside) if ranged else 0.0
+        width = self._width(batch.problem.cost_bound, Moments.of(batch.changes(), True), outside) if ranged else 0.0
         units, population = outside.units, n - k
         if outside.clustered:  # rows that were read together count as one draw
             population = max(units, population * units // outside.count)

@@ -47,6 +47,8 @@ class Batch:
         self._costs = np.empty(0 if self.full else 2 * size)
         self._known = 0  # the costs of [0, known) at theta are in _costs
         self._trial: tuple[Theta, Array | None, Array | None, float] = (theta, None, None, np.nan)
+        self.change = np.nan
+        """Of the batch's mean cost, by the last trial."""
         self._trial_normal: Normal | None = None
         self._fused = bool(getattr(problem, "fused", False))
         self._held = (0, 0)  # of known costs, those that the last accepted trial evaluated as its hold-out
@@ -124,16 +126,16 @@ class Batch:
                 total = self._trial_normal.cost
             else:
                 total = self.problem.cost(theta)
-            change = (total - self._normal.cost) / self.n
+            self.change = (total - self._normal.cost) / self.n
             self._trial = (theta, None, None, total)
         else:
             costs = self.problem.costs(theta, 0, self.size)
-            change = float((costs - self.costs).mean())
+            self.change = float((costs - self.costs).sum()) / self.size
             self._trial = (theta, costs, None, np.nan)
         self._tick(0, began, self.size)
         self.residual_rows += self.size
         self.residual_calls += self._trial_normal is None
-        return change
+        return self.change
 
     @property
     def trial_point(self) -> Theta:

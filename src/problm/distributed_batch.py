@@ -88,7 +88,8 @@ class DistributedBatch(Batch):
         self._count_residuals(inside.count + (outside.count if outside is not None else 0))
         self.jacobian_calls += 1
         self.jacobian_rows += self.size
-        return inside.mean
+        self.change = inside.mean
+        return self.change
 
     def changes(self) -> Any:
         return self._answer[0] if self.remote and self._answer is not None else super().changes()

@@ -19,31 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from .fills import FASTMATH
-from .jit import njit
-
 Array = NDArray[np.float64]
-
-
-_VALUES = types.Array(types.float64, 1, "C", readonly=True)
-
-
-@njit(types.UniTuple(types.float64, 2)(_VALUES), nogil=True, error_model="numpy", fastmath=FASTMATH)
-def mean_and_variance(values):  # type: ignore[no-untyped-def]
-    """Of a contiguous (n,) array. Compiled: a batch is judged by a few hundred values, on which each of NumPy's five
-    operations takes longer than the arithmetic."""
-    n = len(values)
-    total = 0.0
-    for i in range(n):
-        total += values[i]
-    mean = total / n
-    square = 0.0
-    for i in range(n):
-        square += (values[i] - mean) * (values[i] - mean)
-    return mean, square / n
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +54,9 @@ class Moments:
             return values
         low, high = (float(values.min()), float(values.max())) if extremes else (math.nan, math.nan)
         n = len(values)
-        mean, variance = mean_and_variance(values)
-        return cls(n, n, mean, math.sqrt(variance), low, high)
+        mean = float(values.sum()) / n
+        centred = values - mean
+        return cls(n, n, mean, math.sqrt(float(centred.dot(centred)) / n), low, high)
 
     @classmethod
     def clusters(cls, values: Array, starts: NDArray[np.int64]) -> Moments:

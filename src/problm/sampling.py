@@ -12,18 +12,14 @@ The last segment, everything that is left, is the complement in ascending order.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from .columns import describe
-from .jit import njit
-
 Index = NDArray[np.int64]
-_i8 = types.int64
 _NONE: Index = np.empty(0, dtype=np.int64)
 
 
@@ -41,28 +37,30 @@ def draw_sorted(rng: np.random.Generator, free: int, m: int) -> Index:
     return chosen
 
 
-@njit(types.void(_i8[::1], _i8[::1], _i8[::1]), nogil=True)
-def count_free(chosen, taken, union):  # type: ignore[no-untyped-def]
+def count_free(chosen: Index, taken: Index, union: Index) -> None:
     """Turn numbers of free rows, ascending, into the rows: number r is row r + (how many taken rows are below it).
 
-    ``taken`` is ascending; ``union`` gets all of its rows and the chosen ones, ascending, unless it is empty. Compiled,
-    in one walk over both: NumPy's way, by sorting and searching, took longer than the draw.
+    ``taken`` is ascending; ``union`` gets all of its rows and the chosen ones, ascending, unless it is empty.
     """
-    wanted = len(union) > 0
-    i = 0
-    for j in range(len(chosen)):
-        row = chosen[j] + i
-        while i < len(taken) and taken[i] <= row:
-            if wanted:
-                union[i + j] = taken[i]
-            i += 1
-            row += 1
-        chosen[j] = row
-        if wanted:
-            union[i + j] = row
-    if wanted:
-        for rest in range(i, len(taken)):
-            union[rest + len(chosen)] = taken[rest]
+    if "numba" in sys.modules:  # the same rows, sooner; but to load it takes longer than most solves without it
+        from .free_rows import by_walking
+
+        by_walking(chosen, taken, union)
+    else:
+        by_searching(chosen, taken, union)
+
+
+def by_searching(chosen: Index, taken: Index, union: Index) -> None:
+    """`count_free` with NumPy."""
+    before = taken - np.arange(len(taken))  # free rows before each taken one
+    if len(chosen) > len(taken):
+        places = np.searchsorted(chosen, before)
+        chosen += np.bincount(places, minlength=len(chosen) + 1)[:-1].cumsum()
+    else:
+        chosen += np.searchsorted(before, chosen, side="right")
+    if len(union):
+        union[: len(taken)], union[len(taken) :] = taken, chosen
+        union.sort(kind="stable")
 
 
 class RandomOrder:
@@ -177,6 +175,8 @@ class SampledColumns:
 
         Below n the arrays are the gathered ones, described once for every batch and hold-out block that they hold.
         """
+        from .columns import describe
+
         if hi == self.n and (lo == 0 or hi > self._kept):
             rows = self.rows(lo, hi)
             return describe(rows), 0, rows
