@@ -52,7 +52,7 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
             elif array.ndim == 3 and array.shape[1:] == (1, 2):
                 hint = f"; use {name}[:, 0]"
             raise ValueError(f"{name} must have the shape (N, 2), one point a row, got {array.shape}{hint}")
-        if array.dtype.str[1:] not in ("f8", "f4") or not array.dtype.isnative:
+        if array.dtype.char not in "df" or not array.dtype.isnative:
             array = array.astype(np.float64)
         points.append(array)
     a, b = points

@@ -157,6 +157,23 @@ def make_settings(
     options: dict[str, Any],
 ) -> Settings:
     """Check what the user gave; a wrong value fails here, before any work."""
+    given = threshold, loss, levels, starts, max_starts, confidence, threads, options.get("max_time", math.inf)
+    try:
+        cut, search = _checked(*given)
+    except TypeError:  # what cannot be looked up, such as an array of no dimensions; or what is wrong
+        cut, search = _checked.__wrapped__(*given)
+    if len(options) > ("max_time" in options):
+        Options.of(**options)
+    return Settings(cut, loss, levels, search, int(threads), rng, options)
+
+
+@lru_cache(maxsize=64)
+def _checked(
+    threshold: float | str, loss: str, levels: int | None, starts: str, max_starts: int, confidence: float,
+    threads: int, max_time: float,
+) -> tuple[float | None, SearchOptions]:  # fmt: skip
+    """The threshold (None: estimated) and the options of the search. Checked once: a refinement takes less time than
+    some dozen checks."""
     cut: float | None = None
     if isinstance(threshold, str):
         if threshold != "auto":
@@ -173,17 +190,8 @@ def make_settings(
         raise ValueError(f"levels must be a whole number from 1, got {levels!r}")
     if int(threads) != threads or threads < 1:
         raise ValueError(f"threads must be a whole number from 1, got {threads!r}")
-    limit = float(options.get("max_time", math.inf))
-    search = _search_options(starts, max_starts, confidence, limit)
-    if len(options) > ("max_time" in options):
-        Options.of(**options)
-    return Settings(cut, loss, levels, search, int(threads), rng, options)
-
-
-@lru_cache(maxsize=16)
-def _search_options(starts: str, max_starts: int, confidence: float, limit: float) -> SearchOptions:
-    """Checked once: a refinement takes less time than some dozen checks."""
-    return SearchOptions(starts=starts, max_starts=max_starts, confidence=confidence, max_time=limit)
+    limit = float(max_time)
+    return cut, SearchOptions(starts=starts, max_starts=max_starts, confidence=confidence, max_time=limit)
 
 
 def find_start(model: Model, frame: Frame, x1: Points, x2: Points, settings: Settings) -> Array | None:
