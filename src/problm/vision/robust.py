@@ -347,15 +347,11 @@ def accepted_by_chance(
     """Share of re-paired matches within the threshold, never below what so many of them could show."""
     n = len(x)
     repeats = max(1, min(20, 10_000 // n))
-    hit = total = 0.0
-    for _ in range(repeats):
-        shift = rng.permutation(n)
-        mixed = np.concatenate([x[:, :2], x[shift, 2:]], axis=1)
-        errors = residual_norms(two_view_problem(model, [mixed], frame, _SQUARES), theta)
-        w = np.minimum(weights, weights[shift])
-        inside = errors < cut
-        # A point paired with its own partner by accident is a true match.
-        inside &= shift != np.arange(n)
-        hit += float(w[inside].sum())
-        total += float(w.sum())
-    return max(hit, 1.0) / total
+    # All at once: for few matches a call costs more than its work.
+    shift = np.concatenate([rng.permutation(n) for _ in range(repeats)])
+    mixed = np.concatenate([np.tile(x[:, :2], (repeats, 1)), x[shift, 2:]], axis=1)
+    inside = residual_norms(two_view_problem(model, [mixed], frame, _SQUARES), theta) < cut
+    w = np.minimum(np.tile(weights, repeats), weights[shift])
+    # A point paired with its own partner by accident is a true match.
+    inside &= shift != np.tile(np.arange(n), repeats)
+    return max(float(w[inside].sum()), 1.0) / float(w.sum())
