@@ -4,9 +4,10 @@ Refinement from a given start (``robust=False``) minimises the squared Sampson e
 estimation needs no start: see `robust` for its steps. Of an essential matrix two more things can be asked,
 because a pose says more than E:
 
-* The points vote for one of the four poses of E, and an inlier must lie before both cameras. About half of the
-  outliers that happen to be near their epipolar line do not; this takes the variance that outliers add to the
-  pose to less than a half (simulated scenes, 20 to 80 % inliers).
+* The points vote for one of the four poses of E, and an inlier must lie before both cameras, at a depth that others
+  have, too (`depths`). About half of the outliers that happen to be near their epipolar line lie behind a camera,
+  which takes the variance that outliers add to the pose to less than a half (simulated scenes, 20 to 80 % inliers);
+  most of the rest would be far nearer than the scene, or farther.
 * Where a rotation alone explains the inliers, t is not determined, and the status says so (`degenerate`).
 """
 
@@ -25,6 +26,7 @@ from ..manifolds import as_pose
 from ..options import suggest
 from .consensus import inlier_quantile
 from .degenerate import Simpler, rotation_only
+from .depths import Depths
 from .matches import check_intrinsics, check_matches, inverse_intrinsics, undistort
 from .outcome import RelativePose
 from .relative_pose import choose_pose, decompose_essential
@@ -201,15 +203,11 @@ def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
     """Matches with outliers."""
     began = time.perf_counter()
     model, frame = task.model, task.frame
-
-    def believe(theta: Array, rays: Array, inliers: Flags) -> Flags:
-        """An inlier lies before both cameras of the pose that most inliers vote for."""
-        return choose_pose(pose_of(model, theta), rays, inliers)[1]
-
-    fit = fit_robust(model, frame, task.a, task.b, task.settings, theta, believe)
+    x = task.matches()
+    depths = Depths(model, frame, x, task.settings.rng)
+    fit = fit_robust(model, frame, task.a, task.b, task.settings, theta, depths.likely)
     if fit is None or not fit.chance < 0.0:
         return _nothing(task, time.perf_counter() - began, fit)
-    x = task.matches()
     pose, _ = choose_pose(pose_of(model, fit.theta), frame.transform(x[fit.inliers]))
     simpler = rotation_only(frame, pose, x, fit.inliers, fit.threshold, fit.accepted)
     return _result(task, fit, pose, simpler, fit.variance(model), began)

@@ -206,7 +206,7 @@ def _minimal_search(pool: Pool, threshold: float, options: SearchOptions, rng: n
         size = int(min(batch, max(16.0, min(wanted, options.max_starts) - done)))
         batch = min(2 * batch, 1024)
         done += size
-        points = _round(pool, size, threshold, rng)
+        points = candidates(pool, size, threshold, rng)
         if len(points):
             pool.walk(points, _LOCAL, np.array([2.0 * threshold, threshold]), 5)
             best = _better(pool, best, points, threshold, done)
@@ -214,7 +214,7 @@ def _minimal_search(pool: Pool, threshold: float, options: SearchOptions, rng: n
     return None if best is None else Candidate(best.theta, best.cost, best.share, done)
 
 
-def _round(pool: Pool, size: int, threshold: float, rng: np.random.Generator) -> Array:
+def candidates(pool: Pool, size: int, threshold: float, rng: np.random.Generator) -> Array:
     """Points of the three best models of ``size`` minimal samples."""
     model = pool.model
     most = size * (10 if model.sample == 5 else 3)

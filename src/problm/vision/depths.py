@@ -1,0 +1,85 @@
+r"""Which inliers of a pose are likely, given the depths of the others.
+
+A wrong match that happens to lie near its epipolar line lies anywhere along it, and so at any depth; true matches are
+where the scene is. Where the parallax is small, such a match has a far larger say about the direction of t than a true
+one, because it seems to be very near the cameras.
+
+What chance looks like is known: *re-paired* matches, x1 of one and x2 of another, near their epipolar lines, have its
+distribution of depths. On the scale of that distribution chance is uniform, and the number of wrong matches among the
+inliers, hence in any interval of depths, can be predicted. An inlier is kept where more than half of the inliers with
+depths like its own are not wrong ones: the local false discovery rate of Efron (2004), with an empirical null.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..compiled import CompiledProblem
+from ..losses import Loss
+from ..manifolds import compiled
+from .outcome import residual_norms
+from .relative_pose import choose_pose
+from .two_view import Frame, Model, pose_of, two_view_problem
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+_PAIRS = 8000  # re-paired matches
+_NEAR = 500  # of them, the nearest to their epipolar lines, whose depths are looked at
+_NEIGHBOURS = 2.0  # wrong matches that an interval of depths is expected to hold
+
+
+class Depths:
+    """Depths by chance, for the matches (N, 4) of a fit."""
+
+    def __init__(self, model: Model, frame: Frame, x: Array, rng: np.random.Generator) -> None:
+        self.model, self.frame, self.x, self.rng = model, frame, x, rng
+
+    def likely(self, theta: Array, rays: Array, inliers: Flags, cut: float) -> Flags:
+        """(n,) the inliers, within ``cut`` of their epipolar lines, that lie before both cameras of the pose that most
+        of them vote for, at a likely depth."""
+        pose, kept = choose_pose(pose_of(self.model, theta), rays, inliers)
+        problem, mixed = self._by_chance
+        errors = residual_norms(problem, theta)
+        place = min(_NEAR, len(errors) - 1)
+        window = max(cut, float(np.partition(errors, place)[place]))
+        chance = _inverse_depths(pose, mixed[errors < window])
+        chance = np.sort(chance[chance > 0.0])
+        wrong = (len(rays) - kept.sum()) * len(chance) / len(errors) * cut / window
+        if wrong < 1.0:
+            return kept
+        u = np.searchsorted(chance, _inverse_depths(pose, rays[kept])) / len(chance)
+        half = 0.5 * _NEIGHBOURS / wrong
+        low, high = np.maximum(u - half, 0.0), np.minimum(u + half, 1.0)
+        ordered = np.sort(u)
+        like = np.searchsorted(ordered, high, side="right") - np.searchsorted(ordered, low)
+        kept[kept] = like > 2.0 * wrong * (high - low)
+        return kept
+
+    @cached_property
+    def _by_chance(self) -> tuple[CompiledProblem, Array]:
+        """Re-paired matches: their Sampson errors, and their rays."""
+        first, second = self.rng.integers(0, len(self.x), (2, _PAIRS))
+        mixed = np.concatenate([self.x[first, :2], self.x[second, 2:]], axis=1)[first != second]
+        return two_view_problem(self.model, [mixed], self.frame, Loss.named("linear")), self.frame.transform(mixed)
+
+
+@compiled
+def _inverse_depths(pose, rays):  # type: ignore[no-untyped-def]
+    """Inverse depth in camera 1 of matches (n, 4), in units of the baseline; not positive where behind a camera."""
+    R, t = pose[:9].reshape(3, 3), pose[9:]
+    out = np.empty(rays.shape[0])
+    for i in range(rays.shape[0]):
+        a, b, c, d = rays[i, 0], rays[i, 1], rays[i, 2], rays[i, 3]
+        x = R[0, 0] * a + R[0, 1] * b + R[0, 2]
+        y = R[1, 0] * a + R[1, 1] * b + R[1, 2]
+        z = R[2, 0] * a + R[2, 1] * b + R[2, 2]
+        nx, ny, nz = y - z * d, z * c - x, x * d - y * c
+        first = (d * t[2] - t[1]) * nx + (t[0] - c * t[2]) * ny + (c * t[1] - d * t[0]) * nz
+        second = (y * t[2] - z * t[1]) * nx + (z * t[0] - x * t[2]) * ny + (x * t[1] - y * t[0]) * nz
+        square = nx * nx + ny * ny + nz * nz
+        out[i] = square / first if first > 0.0 and second > 0.0 else -1.0
+    return out
