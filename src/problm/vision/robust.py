@@ -7,12 +7,12 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    ends near it, by a short walk over the matches of the search, at twice the threshold and at the threshold; from a
    start of the user's, or with ``levels``, by `problm.graduated` on *all* matches: five levels, as in the paper, or as
    many as it takes for the widest loss to see a tenth of the matches from there.
-4. The last solves are on the matches within reach of a loss that may be wider (`_width`). At 2.5 sigma the smooth
+4. The last solves are on the matches within reach of a loss that may be wider (`last_loss`). At 2.5 sigma the smooth
    truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there 90 %, at 5 sigma the
    loss has 99 %. It fades out where the cut is, so that a match more or less changes little. Noise, matches and model
    are taken in turns until the matches stay: what comes out depends on the matches, not on the way.
-5. Where the first of these solves moves by more than a standard error, the best of the minima around is looked for
-   (`_explore`).
+5. Where the first of these solves moves by more than a standard error, and for every F, whose inliers nothing else
+   confirms, the best of the minima around is looked for (`_explore`).
 6. The consensus is compared with chance (`consensus.log_chance`).
 
 Nothing here is particular to E, F or H: `two_view.Model` describes them.
@@ -37,6 +37,7 @@ from ..result import Result
 from ..sampling import as_generator
 from ..solver import solve
 from .consensus import estimate_threshold, inlier_quantile, log_chance, vote_weights
+from .last_loss import WIDTHS, best_width
 from .matches import extent
 from .outcome import error_norms, m_estimator_variance, residual_norms
 from .starts import Pool, SearchOptions, candidates, find
@@ -57,7 +58,6 @@ SMALL = 50_000
 what the loop spends on it, so fewer iterations beat fewer rows."""
 _ON_THE_WAY = 1e-4  # ftol where other solves follow
 _TURNS = 8  # of noise, inliers and model at the end; three or four are usual
-_WIDTHS = (1.0, 1.2, 1.4, 1.6, 2.0)  # scales of the loss there, in thresholds
 _SAMPLES = 128  # minimal samples of the inliers, of which three are followed
 
 
@@ -262,17 +262,18 @@ def fit_robust(
     inliers = _inliers(residual_norms(squares, theta), theta, local, cut, believe)
     if inliers.sum() > model.dim:
         before, wide = None, 0.0
+        lonely = believe is None and model.freedom == 1  # nothing but the distance from a line tells inliers
         errors = residual_norms(squares, theta)
         for turn in range(_TURNS):
             last, errors = errors, residual_norms(squares, theta)
-            if turn == 1 and _moved(last[before], errors[before], cut, model) > 1.0:
+            if turn == 1 and (lonely or _moved(last[before], errors[before], cut, model) > 1.0):
                 theta = _explore(pool, theta, cut, believe, rng)
                 errors = residual_norms(squares, theta)
             if settings.threshold is None:
                 cut = estimate_threshold(errors, coarse, model.freedom)
             if not wide:
-                inliers = _inliers(errors, theta, local, _WIDTHS[-1] * cut, believe)
-                wide = _width(errors[inliers], cut, settings.loss, model)
+                inliers = _inliers(errors, theta, local, WIDTHS[-1] * cut, believe)
+                wide = best_width(x[inliers], errors[inliers], theta, cut, settings.loss, model, frame)
             inliers = _inliers(errors, theta, local, wide * cut, believe)
             if inliers.sum() <= model.dim or (before is not None and np.array_equal(inliers, before)):
                 break
@@ -290,19 +291,6 @@ def fit_robust(
 def _inliers(errors: Array, theta: Array, local: Array, cut: float, believe: Believe | None) -> Flags:
     inliers = errors < cut
     return inliers if believe is None else believe(theta, local, inliers, cut)
-
-
-def _width(errors: Array, cut: float, name: str, model: Model) -> float:
-    """Scale of the last loss, in thresholds: that with the least variance of the parameters, by Huber's formula for
-    these very errors. Gaussian noise asks for a wide loss, the long tails of real features for a narrow one."""
-    best, least = _WIDTHS[0], math.inf
-    for wide in _WIDTHS:
-        kept, loss = errors[errors < wide * cut], as_loss(name, wide * cut)
-        weights = float(loss.cost_and_weight(kept**2)[1].sum())
-        variance = m_estimator_variance(kept, loss, model.dim, model.freedom) / max(weights, 1e-300)
-        if variance < least:  # not for a NaN
-            best, least = wide, variance
-    return best
 
 
 def _moved(before: Array, after: Array, cut: float, model: Model) -> float:
