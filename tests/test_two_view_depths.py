@@ -36,9 +36,7 @@ class TestDepths:
             views = two_views(4000, inliers=0.4, baseline=0.3, seed=600 + seed)
             frame, x, theta, errors = at_the_truth(views)
             near = errors < 1.25
-            likely = Depths(ESSENTIAL, frame, x, np.random.default_rng(seed)).likely(
-                theta, frame.transform(x), near, 1.25
-            )
+            likely = Depths(ESSENTIAL, frame, x).likely(theta, frame.transform(x), near, 1.25)
             assert not (likely & ~near).any()
             wrong_before += int((near & ~views.inliers).sum())
             wrong_after += int((likely & ~views.inliers).sum())
@@ -51,13 +49,13 @@ class TestDepths:
         views = two_views(2000, seed=610)
         frame, x, theta, errors = at_the_truth(views)
         near = errors < 1.25
-        depths = Depths(ESSENTIAL, frame, x, np.random.default_rng(0))
+        depths = Depths(ESSENTIAL, frame, x)
         assert np.array_equal(depths.likely(theta, frame.transform(x), near, 1.25), near)
 
     def test_few_matches(self):
         views = two_views(6, seed=611)
         frame, x, theta, errors = at_the_truth(views)
-        depths = Depths(ESSENTIAL, frame, x, np.random.default_rng(0))
+        depths = Depths(ESSENTIAL, frame, x)
         assert depths.likely(theta, frame.transform(x), errors < 5.0, 5.0).sum() == (errors < 5.0).sum()
 
 

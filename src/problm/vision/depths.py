@@ -35,8 +35,8 @@ _NEIGHBOURS = 2.0  # wrong matches that an interval of depths is expected to hol
 class Depths:
     """Depths by chance, for the matches (N, 4) of a fit."""
 
-    def __init__(self, model: Model, frame: Frame, x: Array, rng: np.random.Generator) -> None:
-        self.model, self.frame, self.x, self.rng = model, frame, x, rng
+    def __init__(self, model: Model, frame: Frame, x: Array) -> None:
+        self.model, self.frame, self.x = model, frame, x
 
     def likely(self, theta: Array, rays: Array, inliers: Flags, cut: float) -> Flags:
         """(n,) the inliers, within ``cut`` of their epipolar lines, that lie before both cameras of the pose that most
@@ -62,7 +62,8 @@ class Depths:
     @cached_property
     def _by_chance(self) -> tuple[CompiledProblem, Array]:
         """Re-paired matches: their Sampson errors, and their rays."""
-        first, second = self.rng.integers(0, len(self.x), (2, _PAIRS))
+        # Always the same ones: the answer shall depend on the matches, not on the seed of the search.
+        first, second = np.random.default_rng(0).integers(0, len(self.x), (2, _PAIRS))
         mixed = np.concatenate([self.x[first, :2], self.x[second, 2:]], axis=1)[first != second]
         return two_view_problem(self.model, [mixed], self.frame, Loss.named("linear")), self.frame.transform(mixed)
 

@@ -204,7 +204,7 @@ def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
     began = time.perf_counter()
     model, frame = task.model, task.frame
     x = task.matches()
-    depths = Depths(model, frame, x, task.settings.rng)
+    depths = Depths(model, frame, x)
     fit = fit_robust(model, frame, task.a, task.b, task.settings, theta, depths.likely)
     if fit is None or not fit.chance < 0.0:
         return _nothing(task, time.perf_counter() - began, fit)
