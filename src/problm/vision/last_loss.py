@@ -35,12 +35,13 @@ def best_width(
     J, r, squares = problem.jacobian(theta), problem.residuals(theta), errors[some] ** 2
     g = np.einsum("npd,np->nd", J, r)
     best, least = WIDTHS[0], math.inf
-    metric = np.einsum("npd,npe->de", J, J)
+    rows, each = J.reshape(-1, model.dim), model.components
+    metric = rows.T @ rows
     for wide in WIDTHS:
         loss, inside, h = as_loss(name, wide * cut), squares < (wide * cut) ** 2, 1e-4 * cut**2
         weight = np.where(inside, loss.cost_and_weight(squares)[1], 0.0)
         slope = np.where(inside, loss.cost_and_weight(squares + h)[1] - weight, 0.0) / h
-        A = np.einsum("n,npd,npe->de", weight, J, J) + 2.0 * (g * slope[:, None]).T @ g
+        A = (rows * np.repeat(weight, each)[:, None]).T @ rows + 2.0 * (g * slope[:, None]).T @ g
         B = (g * (weight**2)[:, None]).T @ g
         try:
             half = np.linalg.solve(A, B)
