@@ -71,6 +71,17 @@ def test_most_steps_of_an_easy_fit_are_taken_at_once(monkeypatch):
     assert not singly
 
 
+def test_damped_and_refused_steps_are_taken_at_once_too(monkeypatch):
+    model, x, y, _ = data("decay", 200, 0)
+    singly = []
+    monkeypatch.setattr(solver._Run, "descend", lambda run, system: singly.append(1))
+    result = fit(model, x, y, [0.5, 6.0, 2.0])
+    assert result.success
+    assert max(result.history.damping) > 0.0
+    assert "reject" in result.history.decision
+    assert not singly
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_the_limit_of_iterations_holds(limit):
     model, x, y, _ = data("decay", 200, 0)

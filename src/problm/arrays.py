@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from .memory import as_bytes
 
 Array = NDArray[Any]
+# What Python's reader of archives raises for damaged ones, and for ways of compressing that it does not know.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error, OSError)
 _PIECE = 1 << 24
 

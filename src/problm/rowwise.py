@@ -50,6 +50,7 @@ class RowFill:
 
 
 def _store(out: Any, value: Any) -> None:
+    """Only a name: compiled code gets the overload below."""
     raise NotImplementedError
 
 

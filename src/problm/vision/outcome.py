@@ -107,7 +107,10 @@ class TwoViewFit:
 
     @property
     def matrix(self) -> Array:
-        """The (3, 3) matrix that relates points of the two images, in the units of the matches."""
+        """The (3, 3) matrix that relates points of the two images, in the units of the matches.
+
+        Each kind of model has its own.
+        """
         raise NotImplementedError
 
     @cached_property
