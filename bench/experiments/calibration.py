@@ -118,6 +118,7 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
         rows.append(row)
     default = {p: sums[p]["hold-out, normal (default)"] for p in MAKERS}
     worst = max(c[0] / max(c[2], 1) for c in default.values())
+    overall = sum(c[0] for c in default.values()) / max(sum(c[2] for c in default.values()), 1)
     limit = max(upper_limit(c[0], c[2]) for c in default.values())
     taken = max(c[1] / max(c[2], 1) for c in default.values())
     steps = {p: c[2] + c[5] for p, c in default.items()}
@@ -147,7 +148,8 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
             Table("The default in detail", ["problem", "passed although the cost rose", "steps that raised it",
                   "false acceptance", "95 % limit", "taken in all", "steps"], kept),
         ],
-        ratios={"calibration, 1 - false acceptance of the default": {"value": 1.0 - worst, "noise": 0.05}},
+        # Over all problems: of one problem a short run sees a handful of steps that raise the cost.
+        ratios={"calibration, 1 - false acceptance of the default": {"value": 1.0 - overall, "noise": 0.05}},
         failures=failures(records),
     )  # fmt: skip
 
