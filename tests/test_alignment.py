@@ -395,7 +395,8 @@ class _Valley:
         return theta + delta
 
 
-def test_learned_curvature_converges_where_gauss_newton_crawls() -> None:
+def test_learned_curvature_converges_where_gauss_newton_crawls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("problm.system.NEAR", 0.0)  # without extrapolated steps, which see the same curvature
     start = np.array([5.0, 6.0])
     plain, learned = _Valley(), _Valley()
     a = solve(plain, start, acceptance="full", gtol=1e-9, ftol=1e-14)
@@ -405,7 +406,7 @@ def test_learned_curvature_converges_where_gauss_newton_crawls() -> None:
     assert b.success
     assert wrapped.gauss_newton(b.x) is not None
     assert wrapped.gauss_newton(a.x) is None
-    assert learned.passes <= plain.passes
+    assert learned.passes < 0.7 * plain.passes
 
 
 def data(*parts: str) -> Path:

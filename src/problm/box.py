@@ -58,8 +58,9 @@ def _to_the_first_bound(y: Array, direction: Array, moving: NDArray[np.intp], lo
     """Along the direction, until the first of the coordinates that move meets its bound."""
     bound = np.where(direction > 0.0, high, low)
     shares = np.full(len(y), np.inf)
-    shares[moving] = (bound[moving] - y[moving]) / np.where(direction == 0.0, 1.0, direction)[moving]
-    first = int(np.argmin(np.where(direction == 0.0, np.inf, shares)))
+    moving = moving[direction[moving] != 0.0]
+    shares[moving] = (bound[moving] - y[moving]) / direction[moving]
+    first = int(np.argmin(shares))
     reached: Array = np.clip(y + min(1.0, shares[first]) * direction, low, high)
     if shares[first] <= 1.0:
         reached[first] = bound[first]

@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import types
 
+from . import system as systems
+from .cholesky import REFINE
 from .damping import TrustRegion
 from .fills import address_of, call_encode, call_move
 from .jit import njit
 from .normal import Normal
 from .passes import LINEARIZE, call_linearize, linearize_chunk
-from .scaled import COMPILED, reduce, within
+from .scaled import CompiledCholesky, extrapolated, reduce, within
 from .solver import LEAST_RATIO, MOST_TRIALS
-from .system import REFINE, System
+from .system import System
+from .termination import ROUNDING
 
 if TYPE_CHECKING:
     from .solver import _Run
@@ -37,7 +40,7 @@ gained less than promised."""
 
 
 # Places in ``state``.
-_COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _BELIEVED, _TAKEN, _TRIED, _FAILED = range(10)
+_COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _BELIEVED, _FOLLOWS, _TAKEN, _TRIED, _FAILED = range(11)
 
 
 @njit(_f8[::1](_f8[::1], _f8[::1]), nogil=True)
@@ -52,14 +55,14 @@ def added(theta, delta):  # type: ignore[no-untyped-def]
 @njit(
     _i8(
         _i8, _i8, _i8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8, _i8, _i8, _f8[:, ::1], _f8[:, ::1],
-        _f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[::1], _f8[::1], _f8[:, ::1],
+        _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[::1], _f8[::1], _f8[:, ::1],
     ),
     nogil=True,
     error_model="numpy",
 )  # fmt: skip
 def burst(  # type: ignore[no-untyped-def]
     linearize, fill, columns, n, program, constants, d, p, code, tools, scale, encode, move, A1, A2,
-    limits, points, gradient, hessian, largest, state, history,
+    limits, points, trail, gradient, hessian, largest, state, history,
 ):  # fmt: skip
     """Steps tried, and everything else brought up to date: where the last step that was taken led to.
 
@@ -68,18 +71,20 @@ def burst(  # type: ignore[no-untyped-def]
     encode, move, A1, A2 : addresses of how a point is read and moved (`problm.fills`), and what the first one takes; 0
         in flat space.
     limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, the least ratio of actual to predicted
-        decrease, the least pivot of the scaled Cholesky factor and the most tries from a point, as the loop wants them,
-        and the most steps to try.
+        decrease, the least pivot of the scaled Cholesky factor, the most tries from a point and the decrease, relative
+        to the cost, below which steps are extrapolated, as the loop wants them, and the most steps to try.
     points : (2, q) the present point, and the one before the last step that was taken.
+    trail : (2, d) the last step that was taken, and the Gauss-Newton step there, if neither was damped.
     gradient, hessian : (d,), (d, d) sums at the present point.
     largest : (d,) the largest mean diagonal of H so far, of this point too (`problm.damping`).
     state : cost, radius, length and damping of the last step, steps in a row that hardly changed the cost, whether the
-        last step was short, whether it gained what was promised, the number of steps taken and of those tried from the
-        present point in vain, whether a further one failed in a way that the loop has to see.
-    history : (3, most + tries) cost after each step, its damping, and whether it was taken.
+        last step was short, whether it gained what was promised, whether there is a trail, the number of steps taken
+        and of those tried from the present point in vain, whether a further one failed in a way that the loop has to
+        see.
+    history : (3, most + tries + 1) cost after each step, its damping, and whether it was taken.
     """
     ftol, xtol, gtol, left, zero = limits[0], limits[1], limits[2], limits[3], limits[4]
-    least_ratio, least_pivot, trials, most = limits[5], limits[6], limits[7], int(limits[8])
+    least_ratio, least_pivot, trials, near, most = limits[5], limits[6], limits[7], limits[8], int(limits[9])
     triangle = d * (d + 1) // 2
     vectors, matrix, sums, step = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle), np.empty(d)
     none, sizes = np.empty(0), np.empty(d)
@@ -108,12 +113,19 @@ def burst(  # type: ignore[no-untyped-def]
                 return steps
         if steps >= MOST:
             return steps
+        ahead = state[_FOLLOWS] != 0.0 and state[_TRIED] == 0.0 and decrement < near * mean
         while True:  # until a step lowers the cost
             size, damping, predicted, length = math.sqrt(resisted), 0.0, decrement, found[2]
             for a in range(d):
                 step[a] = vectors[4, a]
             if size > 1.1 * state[_RADIUS]:
                 damping, size, predicted, length = within(vectors, matrix, state[_RADIUS], step)
+                ahead = False
+            elif ahead:
+                promise, reach = extrapolated(n, gradient, hessian, vectors[4], decrement, trail[0], trail[1], step)
+                ahead = promise > 0.0
+                if ahead:
+                    predicted, length = promise, reach
             if steps == most or state[_TRIED] == trials or not predicted > 0.0:
                 return steps
             trial = added(points[0], step) if move == 0 else call_move(move, points[0], step)
@@ -129,17 +141,22 @@ def burst(  # type: ignore[no-untyped-def]
             change = (sums[0] - state[_COST]) / n
             ratio = -change / predicted
             taken = ratio > least_ratio
-            if not math.isfinite(total) or not (taken or predicted > max(1e-3 * left, 1e-15) * mean):
+            hopeless = predicted <= max(1e-3 * left, ROUNDING) * mean
+            if not math.isfinite(total) or (hopeless and not (taken or ahead)):
                 state[_FAILED] = 1.0
                 return steps
             state[_LENGTH], state[_DAMPING] = size, damping
+            history[0, steps], history[1, steps], history[2, steps] = sums[0], damping, 1.0
+            steps += 1
+            if ahead and not taken:
+                ahead, state[_FOLLOWS] = False, 0.0
+                history[0, steps - 1], history[2, steps - 1] = state[_COST], 0.0
+                continue
             if ratio <= 0.25:
                 share = min(max(1.0 / (2.0 - ratio), 0.1), 0.5)
                 state[_RADIUS] = share * min(state[_RADIUS], 10.0 * size)
             elif ratio >= 0.75 or damping == 0.0:
                 state[_RADIUS] = 2.0 * size
-            history[0, steps], history[1, steps], history[2, steps] = sums[0], damping, 1.0
-            steps += 1
             if taken:
                 break
             history[0, steps - 1], history[2, steps - 1] = state[_COST], 0.0
@@ -148,6 +165,9 @@ def burst(  # type: ignore[no-untyped-def]
         state[_SMALL] = state[_SMALL] + 1.0 if abs(change) <= small and predicted <= small else 0.0
         state[_SHORT] = 1.0 if point > 0.0 and math.sqrt(length / point) <= xtol else 0.0
         state[_BELIEVED] = 1.0 if state[_TRIED] == 0.0 and -change > 0.75 * predicted else 0.0
+        state[_FOLLOWS] = 1.0 if state[_TRIED] == 0.0 and damping == 0.0 else 0.0
+        for a in range(d):
+            trail[0, a], trail[1, a] = step[a], vectors[4, a]
         state[_COST], state[_TRIED] = sums[0], 0.0
         state[_TAKEN] += 1.0
         for a in range(points.shape[1]):
@@ -173,14 +193,18 @@ def sail(run: _Run, system: System) -> bool:
         return False
     n, normal = batch.n, system.normal
     most = run.options.max_iter - len(run.history) - 1  # the loop itself takes the last, and stops
-    limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, LEAST_RATIO, REFINE, MOST_TRIALS, most])
+    limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, LEAST_RATIO, REFINE, MOST_TRIALS, systems.NEAR, most])
     points = np.array([batch.theta, batch.theta])
     gradient, hessian, largest = normal.gradient.copy(), normal.hessian.copy(), damping.largest.copy()
-    state, history = np.zeros(10), np.empty((3, MOST + MOST_TRIALS))
-    state[:_TAKEN] = normal.cost, radius, damping.length, damping.value, t.small_changes, t.small_step, t.believed
+    state, history = np.zeros(11), np.empty((3, MOST + MOST_TRIALS + 1))
+    last = run.last if run.last is not None and run.last[0] is batch.theta else None
+    trail = np.zeros((2, len(gradient))) if last is None else np.array(last[1:])
+    state[:_TAKEN] = (
+        normal.cost, radius, damping.length, damping.value, t.small_changes, t.small_step, t.believed, last is not None
+    )  # fmt: skip
     passed = (address_of(linearize_chunk, LINEARIZE), *run.problem.described())  # type: ignore[attr-defined]
-    steps: int = burst(*passed, limits, points, gradient, hessian, largest, state, history)
-    cost, radius, length, value, small_changes, small_step, believed, taken, tried, failed = state.tolist()
+    steps: int = burst(*passed, limits, points, trail, gradient, hessian, largest, state, history)
+    cost, radius, length, value, small_changes, small_step, believed, follows, taken, tried, failed = state.tolist()
     run.sailing, run.tried = not failed and tried < MOST_TRIALS, int(tried)
     if steps:
         damping.sailed(value, radius, length, largest)
@@ -191,6 +215,7 @@ def sail(run: _Run, system: System) -> bool:
     if taken:
         t.small_changes, t.small_step, t.believed = int(small_changes), bool(small_step), bool(believed)
         run.previous = points[1].copy()
-        batch.arrive(points[0].copy(), Normal(n, cost, gradient, hessian, compiled=COMPILED))
+        batch.arrive(points[0].copy(), Normal(n, cost, gradient, hessian, compiled=CompiledCholesky))
+    run.last = (batch.theta, *trail) if follows else None
     batch.count_fused(steps + bool(failed))
     return taken > 0.0

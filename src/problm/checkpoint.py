@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .solver import _Run
 
 FORMAT = "problm.checkpoint"
-VERSION = 2
+VERSION = 3
 _ARRAY = "#array"
 _TUPLE = "#tuple"
 
@@ -85,6 +85,7 @@ class Checkpoint:
             order.restore(state["order"])
         if state["sharpened"]:
             run.sharpened = run.problem.sharpen()  # type: ignore[attr-defined]
+        run.trusting = state["trusting"]
         for part, values in state["memory"].items():
             target = getattr(run, part)
             for name, value in values.items():
@@ -94,6 +95,8 @@ class Checkpoint:
                     )
                 setattr(target, name, value)
         run.batch.restore(state["batch"])
+        if state["trail"] is not None:
+            run.last = (run.batch.theta, *state["trail"])
         for name, values in state["history"].items():
             getattr(run.history, name)[:] = values
         run.first_costs = state["first_costs"]
@@ -119,6 +122,8 @@ def _state_of(run: _Run) -> dict[str, Any]:
         "solve": _fingerprint(run),
         "restarted": run.before is not None,
         "sharpened": run.sharpened,
+        "trusting": run.trusting,
+        "trail": run.last[1:] if run.last is not None and run.last[0] is run.batch.theta else None,
         "order": None if order is None else order.state(),
         "memory": {part: _memory(getattr(run, part)) for part in ("damping", "growth", "termination", "policy")},
         "batch": run.batch.state(),

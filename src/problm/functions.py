@@ -79,6 +79,9 @@ class FunctionProblem:
         # fifth longer, for more calls (measured, N = 10^4 to 10^6); four times as much begins to be slower again.
         self.chunk = max(256, 131072 // (components * (dim + 4)))
 
+    least_batch = 1024
+    """To call a NumPy function takes as long as to evaluate hundreds of rows: smaller batches save nothing."""
+
     @property
     def cost_bound(self) -> float:
         return self.loss.bound
@@ -100,7 +103,8 @@ class FunctionProblem:
         for start, stop, rows in self._chunks(lo, hi):
             r = self._residuals(theta, rows)
             costs[start - lo : stop - lo] = self.loss.cost(self._squares(r))
-            self._last = (theta, start, stop, r)
+            if lo == 0:  # the batch, which is linearised next; not its hold-out block
+                self._last = (theta, start, stop, r)
         return costs
 
     def cost(self, theta: Theta) -> float:
@@ -108,7 +112,7 @@ class FunctionProblem:
         for start, stop, rows in self._chunks(0, self.n):
             r = self._residuals(theta, rows)
             if self.loss.is_linear:
-                total += 0.5 * float(np.vdot(r, r))
+                total += 0.5 * float(r.dot(r))
             else:
                 total += float(self.loss.cost(self._squares(r)).sum())
             self._last = (theta, start, stop, r)
@@ -280,24 +284,26 @@ class FunctionProblem:
     def _sums(self, residuals: Array, jacobian: Array, outer: bool, costs: Array | None) -> Normal:
         """Sums of one chunk: residuals (k p,), transposed Jacobian (d, k p)."""
         k, p = len(residuals) // self.components, self.components
-        if self.loss.is_linear and costs is None:
-            total = 0.5 * float(residuals @ residuals)
-            weighted = jacobian
+        if self.loss.is_linear:
+            weighted, total = jacobian, 0.5 * float(residuals.dot(residuals))
+            if costs is not None:
+                np.multiply(self._squares(residuals), 0.5, out=costs)
+            hessian = jacobian.dot(jacobian.T)
         else:
             cost, weight = self.loss.cost_and_weight(self._squares(residuals))
             total = float(cost.sum())
             if costs is not None:
                 costs[:] = cost
-            weighted = jacobian if self.loss.is_linear else jacobian * (weight if p == 1 else np.repeat(weight, p))
-        hessian = weighted @ jacobian.T
-        if not self.loss.is_linear:
+            weighted = jacobian * (weight if p == 1 else np.repeat(weight, p))
+            hessian = weighted.dot(jacobian.T)
             hessian = 0.5 * (hessian + hessian.T)
-        if not outer:
-            return Normal(k, total, weighted @ residuals, hessian)
-        each = weighted * residuals
-        if p > 1:
-            each = each.reshape(self.dim, k, p).sum(axis=2)
-        return Normal(k, total, each.sum(axis=1), hessian, each @ each.T)
+        normal = Normal(k, total, weighted.dot(residuals), hessian)
+        if outer:
+            each = weighted * residuals
+            if p > 1:
+                each = each.reshape(self.dim, k, p).sum(axis=2)
+            normal.outer = each.dot(each.T)
+        return normal
 
     def _moved(self, theta: Theta, a: int, h: float) -> Theta:
         if self.flat:

@@ -23,7 +23,7 @@ from .fills import BLOCK, FASTMATH, FILL, address_of, fill_function, lazy_fill_f
 from .losses import USER_CODE, Loss
 from .normal import Normal
 from .passes import costs_chunk, linearize_chunk, rows_chunk, tools
-from .scaled import COMPILED
+from .scaled import CompiledCholesky
 from .threads import available_threads, pool
 
 __all__ = [
@@ -102,7 +102,7 @@ class Kernel:
 
         sums = chunk(0, n) if n <= CHUNK else self._reduce(chunk, n)
         products = sums.take(_places(d, 1 + d + triangle)) if outer else None
-        return Normal(n, sums.item(0), sums[1 : 1 + d], sums.take(_places(d, 1 + d)), products, None, COMPILED)
+        return Normal(n, sums.item(0), sums[1 : 1 + d], sums.take(_places(d, 1 + d)), products, None, CompiledCholesky)
 
     def costs(self, theta: Array, columns: NDArray[np.int64], n: int) -> Array:
         """Costs of the first ``n`` rows."""

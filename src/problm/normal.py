@@ -53,7 +53,7 @@ class Normal:
     where it was not asked for. A block is its own unit unless ``clusters`` says otherwise."""
     clusters: Clusters | None = None
     compiled: Any = None
-    """`problm.scaled.COMPILED`, where the rows were compiled; None: NumPy."""
+    """`problm.scaled.CompiledCholesky`, where the rows were compiled; None: NumPy."""
 
     def __add__(self, other: Normal) -> Normal:
         outer = None if self.outer is None or other.outer is None else self.outer + other.outer
@@ -101,7 +101,7 @@ class Normal:
         if sums["compiled"]:
             from . import scaled
 
-            compiled = scaled.COMPILED
+            compiled = scaled.CompiledCholesky
         return cls(**{**sums, "clusters": clusters, "compiled": compiled})
 
     def _clusters(self) -> Clusters:

@@ -1,19 +1,24 @@
 """The scaled normal equations of few parameters, in compiled calls.
 
-`problm.system.System` does the same with a dozen NumPy calls, which take 16 us for any small d; here it is 2 us
-(measured). Problems whose rows are compiled use it (`Normal.compiled`); others would have to load Numba for it.
+`problm.cholesky` does the same with a dozen NumPy calls, which take several times as long. Problems whose rows are
+compiled use this one (`Normal.compiled`); others would have to load Numba for it.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
 
 import numpy as np
 from numba import types
+from numpy.typing import NDArray
 
+from .cholesky import LEAST_SHARE, MOST_SHARE, REFINE
 from .jit import njit
+from .normal import Normal
 
+Array = NDArray[np.float64]
 _f8, _i8 = types.float64, types.int64
+_NONE = np.empty(0)
 LEAST = 1e-300
 """Diagonal that counts as no influence at all."""
 
@@ -166,6 +171,41 @@ def within(vectors, matrix, radius, step):  # type: ignore[no-untyped-def]
     return damping, length, predicted, squared
 
 
+@njit(
+    types.UniTuple(_f8, 2)(_i8, _f8[::1], _f8[:, ::1], _f8[::1], _f8, _f8[::1], _f8[::1], _f8[::1]),
+    nogil=True,
+    error_model="numpy",
+)
+def extrapolated(count, gradient, hessian, plain, decrement, taken, promised, step):  # type: ignore[no-untyped-def]
+    """Write to ``step`` what `problm.cholesky.Cholesky.extrapolated` makes of the Gauss-Newton step ``plain``.
+
+    Returns its predicted decrease and squared length, or zeros.
+    """
+    d = len(plain)
+    curvature, turn = 0.0, 0.0
+    for a in range(d):
+        resisted = 0.0
+        for b in range(d):
+            resisted += hessian[a, b] * (plain[b] - promised[b])
+        curvature += (plain[a] - promised[a]) * resisted
+        turn += plain[a] * resisted
+    share = turn / curvature if curvature > 0.0 else 0.0
+    if not LEAST_SHARE < abs(share) < MOST_SHARE:
+        return 0.0, 0.0
+    for a in range(d):
+        step[a] = plain[a] - share * (taken[a] + plain[a] - promised[a])
+    slope, bend, length = 0.0, 0.0, 0.0
+    for a in range(d):
+        slope += gradient[a] * step[a]
+        length += step[a] * step[a] * hessian[a, a]
+        for b in range(d):
+            bend += step[a] * hessian[a, b] * step[b]
+    predicted = -(slope + 0.5 * bend) / count
+    if not predicted > 0.5 * decrement:
+        return 0.0, 0.0
+    return predicted, length / count
+
+
 @njit(nogil=True, error_model="numpy")  # compiled at the first call: without batches nobody asks
 def noise(count, gradient, outer, vectors, matrix):  # type: ignore[no-untyped-def]
     """Traces of W and W W with W = H^-1 Sigma, Sigma the covariance of the blocks' gradients (`System.noise`)."""
@@ -187,13 +227,51 @@ def noise(count, gradient, outer, vectors, matrix):  # type: ignore[no-untyped-d
     return trace, squared
 
 
-class Compiled(NamedTuple):
-    """What `problm.system`, which does without Numba, asks for."""
+class CompiledCholesky:
+    """`problm.cholesky.Cholesky`, compiled."""
 
-    reduce: Any
-    damp: Any
-    within: Any
-    noise: Any
+    __slots__ = ("_matrix", "_normal", "_vectors", "decrement", "pivot", "squares", "step")
 
+    decrement: float
+    pivot: float
+    step: Array
+    squares: tuple[float, ...]
+    _normal: Normal
+    _vectors: Array
+    _matrix: Array
 
-COMPILED = Compiled(reduce, damp, within, noise)
+    @classmethod
+    def of(cls, normal: Normal, theta: Array, damped: Array | None) -> CompiledCholesky | None:
+        d = len(normal.gradient)
+        vectors, matrix = np.empty((5, d)), np.empty((d, d))
+        decrement, pivot, *squares = reduce(
+            normal.count, normal.gradient, normal.hessian, theta, _NONE if damped is None else damped, vectors, matrix
+        )
+        if not (pivot >= REFINE and math.isfinite(decrement)):
+            return None
+        self = cls()
+        self.decrement, self.pivot, self.squares, self.step = decrement, pivot, squares, vectors[4]
+        self._normal, self._vectors, self._matrix = normal, vectors, matrix
+        return self
+
+    def damped(self, damping: float) -> tuple[Array, float, float] | None:
+        step = np.empty(len(self._matrix))
+        predicted, length, found = damp(self._vectors, self._matrix, damping, step)
+        return (step, predicted, length) if found else None
+
+    def within(self, radius: float) -> tuple[float, float, tuple[Array, float, float]] | None:
+        step = np.empty(len(self._matrix))
+        damping, length, predicted, squared = within(self._vectors, self._matrix, radius, step)
+        return (damping, length, (step, predicted, squared)) if math.isfinite(damping) else None
+
+    def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float] | None:
+        normal, step = self._normal, np.empty(len(self._matrix))
+        predicted, length = extrapolated(
+            normal.count, normal.gradient, normal.hessian, self.step, self.decrement, taken, promised, step
+        )
+        return (step, predicted, length) if predicted else None
+
+    def noise(self) -> tuple[float, float]:
+        normal = self._normal
+        traces: tuple[float, float] = noise(normal.count, normal.gradient, normal.outer, self._vectors, self._matrix)
+        return traces

@@ -5,13 +5,15 @@ Minimise ``f(theta) = sum_i f_i(theta)``, ``f_i = loss(||r_i||)``, i = 1..N, ove
 1. *Linearise* on S: means g of ``w J^T r``, H of ``w J^T J``. Blocks already linearised at this point are not
    evaluated again.
 2. *Enough?* At K = N: has it converged? Below: is the batch exhausted (`problm.growth`)? Then grow it.
-3. *Step*: ``(H + lambda D) s = -g``; try it on S; raise lambda until the cost of S falls (`problm.damping`).
+3. *Step*: ``(H + lambda D) s = -g``; try it on S; raise lambda until the cost of S falls (`problm.damping`). At K = N,
+   near the minimum, first one that is extrapolated from the last (`problm.cholesky`).
 4. *Accept?* At K = N: yes, that is LM. Below: the policy judges whether the cost over all blocks falls too
    (`problm.acceptance`), and may ask for a larger batch.
 
-A batch that has converged grows and never ends the solve; at K = N the method is plain Levenberg-Marquardt, so
-descent and stationarity are LM's, and a converged result carries the gradient over all residuals. The exceptions
-say so in their status: the accuracy mode, limits of time, iterations or batch, and the callback.
+A batch that has converged grows and never ends the solve; at K = N the method is Levenberg-Marquardt, so descent and
+stationarity are LM's (an extrapolated step has to lower the cost like any other), and a converged result carries the
+gradient over all residuals. The exceptions say so in their status: the accuracy mode, limits of time, iterations or
+batch, and the callback.
 """
 
 from __future__ import annotations
@@ -122,6 +124,8 @@ class _Run:
         self.growth = Growth(n, o.accuracy, o.confidence, _jump(self.problem, o), largest)
         self.rng: np.random.Generator | None = None
         self.previous: Theta = None
+        # Where the last step over everything led, if it was not damped; the step; and the Gauss-Newton one.
+        self.last: tuple[Theta, Array, Array] | None = None
         self.sharpened = self.trusting = False
         self.sail: Callable[[_Run, System], bool] | None = getattr(self.problem, "sail", None)
         if self.sail is not None and not self.unobserved():
@@ -201,6 +205,8 @@ class _Run:
             if verdict.accept:
                 self.previous = batch.theta
                 batch.accept()
+                plain = batch.full and step.tries == 1 and self.damping.value == 0.0
+                self.last = (batch.theta, step.step, system.step(0.0)[0]) if plain else None
                 self.damping.accept(step.ratio)
                 self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
                 self.termination.stepped(system, step.change, step.predicted, step.length, step.tries)
@@ -241,9 +247,11 @@ class _Run:
 
     def descend(self, system: System) -> _Trial | None:
         """Raise the damping until a step lowers the cost of the batch; None if none does."""
-        first, self.tried = 1 + self.tried, 0
-        for tries in range(first, MOST_TRIALS + 1):
-            step, predicted, length = system.step(self.damping.choose(system))
+        tries, self.tried = 1 + self.tried, 0
+        ahead = self.extrapolated(system) if tries == 1 else None
+        while tries <= MOST_TRIALS:
+            damping = self.damping.choose(system)
+            step, predicted, length = system.step(damping) if ahead is None or damping > 0.0 else ahead
             if not predicted > 0.0:
                 return None
             if tries > 1:
@@ -255,12 +263,23 @@ class _Run:
             ratio = -change / predicted
             if ratio > LEAST_RATIO:  # also false for a cost that is not a number
                 return _Trial(step, change, predicted, ratio, tries, length)
+            if ahead is not None and damping == 0.0:
+                ahead = self.last = None
+                self.record("reject", system.cost)
+                continue  # with the Gauss-Newton step
+            tries += 1
             self.damping.reject(1e-3 * system.least_curvature, ratio)
             self.growth.failed()
             self.record("reject", system.cost)
             if math.isfinite(change) and self.termination.hopeless(predicted, system.cost):
                 return None
         return None
+
+    def extrapolated(self, system: System) -> tuple[Array, float, float] | None:
+        """What the last two steps over everything say about the next one."""
+        if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full:
+            return None
+        return system.extrapolated(*self.last[1:])
 
     def sharpen(self) -> bool:
         """Ask the problem for more accurate derivatives, where differences may be why no step goes down: the

@@ -1,8 +1,9 @@
 r"""The quadratic model of a batch's mean cost, and the steps that it proposes.
 
 With g and H the means over the batch, the model of the change of the mean cost is ``g^T s + s^T H s / 2``.
-A step solves ``(H + lambda D) s = -g``. Everything is done in parameters scaled to a unit diagonal of H, where
-Marquardt's ``D = diag(H)`` is the identity and rank does not depend on units.
+A step solves ``(H + lambda D) s = -g``. Lengths are those of parameters scaled to a unit diagonal of H, where
+Marquardt's ``D = diag(H)`` is the identity and rank does not depend on units. Well-conditioned systems without limits,
+which are most, are solved as they are (`problm.cholesky`); others are scaled.
 
 Normal equations square the condition of the Jacobian. Where their Cholesky factor shows that half of the digits are
 gone, the triangular factor of the Jacobian itself is asked for (`Problem.factor`, a QR over the rows, only for small
@@ -24,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .box import minimum_in_box
+from .cholesky import REFINE, Cholesky
 from .normal import Normal, identity, solve_unit
 
 Array = NDArray[np.float64]
-REFINE = 1e-4
-"""Least Cholesky pivot, about 1 / condition of J, below which the factor of J itself is used."""
 _RANK = 1e-14
 """Singular values of J, relative to the largest, that count as zero: the rounding of a QR over many rows."""
-_NONE = np.empty(0)
+NEAR = 1e-4
+"""Decrease of the cost, relative to it, below which steps are extrapolated: farther away, two of them say little."""
 _DOUBTFUL = 1e-5
 """Singular values that derivatives by differences may have got from their errors: these are then measured."""
 
@@ -74,9 +75,9 @@ class System:
     """
 
     __slots__ = (
-        "_diagonal", "_free", "_gauss_newton", "_gradient", "_inverse_root", "_known", "_matrix", "_scale", "_space",
-        "_spectrum", "_squares", "_svd", "_theta", "_vectors", "clouded", "cost", "count", "decrement", "finite",
-        "least_curvature", "normal", "singular",
+        "_damped", "_diagonal", "_factored", "_free", "_gauss_newton", "_gradient", "_inverse_root", "_known",
+        "_matrix", "_scale", "_space", "_spectrum", "_svd", "_theta", "clouded", "cost", "count", "decrement",
+        "finite", "least_curvature", "normal", "singular",
     )  # fmt: skip
 
     def __init__(
@@ -93,35 +94,23 @@ class System:
         self.clouded = False  # whether errors of the Jacobian hide directions that the parameters could take
         self._svd: tuple[Array, Array, Array] | None = None
         self._spectrum: tuple[Array, Array] | None = None
-        self._squares: tuple[float, ...] | None = None  # of x and the point, both again in the metric of the damping
         self._known: tuple[float, tuple[Array, float, float]] | None = None  # the last damping, and its step
-        self.count = normal.count
-        self.cost = normal.cost / normal.count
+        self.count = count = normal.count
+        self.cost = normal.cost / count
         self._space, self._theta = space, theta
-        gradient, matrix = normal.gradient, normal.hessian
-        damped = scaling(matrix.diagonal() / normal.count)
-        self._free = space.free(theta, gradient)
-        if normal.compiled is not None and self._free is None and space.x_scale is None and self._reduced(damped):
-            return
-        if self._free is not None:
-            gradient, matrix = gradient[self._free], matrix[np.ix_(self._free, self._free)]
-        diagonal = matrix.diagonal()
-        # A parameter without any influence keeps a positive scale, so that damping holds it still. No other limit:
-        # columns of the Jacobian may differ by 1e21 (a decay that has run away) and all be exact.
-        least = 1e-300
-        scale = self._scale = np.sqrt(normal.count / np.maximum(diagonal, least))
-        mean_scale = scale / normal.count
-        self._matrix = matrix * scale * mean_scale[:, None]
-        self._gradient = mean_scale * gradient
-        self._diagonal: Array | None = None  # the identity
-        if space.x_scale is not None:
-            units = space.x_scale if self._free is None else space.x_scale[self._free]
-            self._diagonal = (scale / units) ** 2
-            if len(scale):
-                self._diagonal /= self._diagonal.min()  # lambda stays relative to H
-        elif damped is not None:
-            damped = damped if self._free is None else damped[self._free]
-            self._diagonal = scale**2 * np.maximum(damped, least / normal.count)
+        self._damped = damped = scaling(normal.hessian.diagonal() / count)
+        self._factored: Any = None
+        self._free = space.free(theta, normal.gradient)
+        if self._free is None and space.x_scale is None:
+            self._factored = factored = (normal.compiled or Cholesky).of(normal, self._point(), damped)
+            if factored is not None:
+                self._known = 0.0, (factored.step, factored.decrement, factored.squares[0])
+                self.decrement = factored.decrement
+                self.least_curvature = factored.pivot * factored.pivot
+                self.singular = False
+                self.finite = math.isfinite(normal.cost)
+                return
+        self._scaled()
         self._gauss_newton, self.singular, pivot = solve_unit(self._matrix, self._gradient)
         self.decrement = 0.5 * float(self._gradient.dot(self._gauss_newton))
         self.least_curvature = pivot * pivot  # of the scaled H: its least eigenvalue, roughly
@@ -129,41 +118,38 @@ class System:
             self._refine(refine(), uncertainty)
         self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
 
-    def _reduced(self, damped: Array | None) -> bool:
-        """All of this in one compiled call; false where the matrix is singular, or nearly."""
-        normal, theta = self.normal, self._theta
-        d = len(normal.gradient)
-        if not isinstance(theta, np.ndarray) or theta.shape != (d,):
-            theta = _ones(d)  # a manifold: rotations and directions have size one
-        vectors, matrix = np.empty((5, d)), np.empty((d, d))
-        decrement, pivot, *squares, most = normal.compiled.reduce(
-            normal.count, normal.gradient, normal.hessian, theta, _NONE if damped is None else damped, vectors, matrix
-        )
-        if not (pivot >= REFINE and math.isfinite(decrement)):
-            return False
-        self._scale, self._gradient, self._gauss_newton, metric, step = vectors
-        self._known = 0.0, (step, decrement, squares[0])
-        self._matrix = matrix
-        self._diagonal = None if damped is None else metric
-        self._squares = (*squares, most)
-        self._vectors = vectors
-        self.singular = False
-        self.decrement = decrement
-        self.least_curvature = pivot * pivot
-        self.finite = math.isfinite(normal.cost)
-        return True
+    def _scaled(self) -> None:
+        """Scale H to a unit diagonal, with the gradient and the metric D of the damping."""
+        normal, space, free, damped = self.normal, self._space, self._free, self._damped
+        gradient, matrix = normal.gradient, normal.hessian
+        if free is not None:
+            gradient, matrix = gradient[free], matrix[np.ix_(free, free)]
+        # A parameter without any influence keeps a positive scale, so that damping holds it still. No other limit:
+        # columns of the Jacobian may differ by 1e21 (a decay that has run away) and all be exact.
+        least = 1e-300
+        scale = self._scale = np.sqrt(normal.count / np.maximum(matrix.diagonal(), least))
+        mean_scale = scale / normal.count
+        self._matrix = matrix * scale * mean_scale[:, None]
+        self._gradient = mean_scale * gradient
+        self._diagonal: Array | None = None  # the identity
+        if space.x_scale is not None:
+            units = space.x_scale if free is None else space.x_scale[free]
+            self._diagonal = (scale / units) ** 2
+            if len(scale):
+                self._diagonal /= self._diagonal.min()  # lambda stays relative to H
+        elif damped is not None:
+            self._diagonal = scale**2 * np.maximum(damped if free is None else damped[free], least / normal.count)
 
     def step(self, damping: float) -> tuple[Array, float, float]:
         """The damped step (d,), the decrease of the mean cost that the model predicts for it, and its squared
         length in the scaled parameters."""
         if self._known is not None and self._known[0] == damping:
             return self._known[1]
-        if self._squares is not None:
-            step = np.empty(len(self._matrix))
-            predicted, length, found = self.normal.compiled.damp(self._vectors, self._matrix, damping, step)
-            if found:
-                self._known = damping, (step, predicted, length)
+        if self._factored is not None:
+            if (found := self._factored.damped(damping)) is not None:
+                self._known = damping, found
                 return self._known[1]
+            self._scaled()
         if damping == 0.0 and self._svd is None:
             x = self._gauss_newton
         elif self._svd is not None:
@@ -188,10 +174,19 @@ class System:
             return step, predicted, length
         return self._bounded(step, damping, predicted, length)
 
+    def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float] | None:
+        """What `step` gives, for a step that the last one and what Gauss-Newton promised for it help to make longer or
+        shorter (`problm.cholesky.Cholesky.extrapolated`); None far from the minimum, or where it does not apply."""
+        if self._factored is None or not self.decrement < NEAR * self.cost:
+            return None
+        step: tuple[Array, float, float] | None = self._factored.extrapolated(taken, promised)
+        return step
+
     def lengths(self) -> tuple[float, float]:
         """Lengths of the point and of the Gauss-Newton step in the metric of the damping."""
-        if self._squares is not None:
-            return math.sqrt(self._squares[3]), math.sqrt(self._squares[1])
+        if self._factored is not None:
+            _, step, _, point, _ = self._factored.squares
+            return math.sqrt(point), math.sqrt(step)
         gn = self._gauss_newton
         step = float(gn.dot(gn if self._diagonal is None else self._diagonal * gn))
         return math.sqrt(self._point_squared(self._diagonal)), math.sqrt(step)
@@ -205,12 +200,12 @@ class System:
         length = self.lengths()[1]
         if length <= 1.1 * radius and not self.singular:
             return 0.0, length
-        if self._squares is not None:
-            step = np.empty(len(self._matrix))
-            damping, length, *known = self.normal.compiled.within(self._vectors, self._matrix, radius, step)
-            if math.isfinite(damping):
-                self._known = damping, (step, *known)
+        if self._factored is not None:
+            if (found := self._factored.within(radius)) is not None:
+                damping, length, step = found
+                self._known = damping, step
                 return damping, length
+            self._scaled()
         if self._svd is not None:
             inner, roots, _ = self._svd
             values, parts = roots**2, inner * roots
@@ -227,6 +222,8 @@ class System:
 
         What a nearly singular direction promises farther away is no promise; what it promises here is one.
         """
+        if self._factored is not None:
+            self._scaled()
         reach = 0.1 * math.sqrt(self._point_squared(None))
         if not reach > 0.0:
             return self.decrement
@@ -243,41 +240,43 @@ class System:
         """Largest cosine between the residual vector and a column of the Jacobian."""
         if not self.cost > 0.0:
             return 0.0
-        if self._squares is not None:
-            return self._squares[4] / math.sqrt(2.0 * self.cost)
+        if self._factored is not None:
+            return float(self._factored.squares[4]) / math.sqrt(2.0 * self.cost)
         return max(map(abs, self._gradient.tolist()), default=0.0) / math.sqrt(2.0 * self.cost)
 
     def relative_step(self) -> float:
         """Length of the Gauss-Newton step relative to the point, both in the scaled parameters."""
-        gn = self._gauss_newton
-        return self.relative(float(gn @ gn) if self._squares is None else self._squares[0])
+        if self._factored is not None:
+            return self.relative(self._factored.squares[0])
+        return self.relative(float(self._gauss_newton @ self._gauss_newton))
 
     def relative(self, squared_length: float) -> float:
         """A length relative to that of the point, both in the scaled parameters."""
-        size = self._point_squared(None) if self._squares is None else self._squares[2]
+        size = self._point_squared(None) if self._factored is None else self._factored.squares[2]
         return math.sqrt(squared_length / size) if size > 0.0 else math.inf
 
     def _point_squared(self, metric: Array | None) -> float:
         """Squared length of the point in the scaled parameters."""
-        theta = self._theta
-        if isinstance(theta, np.ndarray) and theta.shape == (self._space.dim,):
-            point = (theta if self._free is None else theta[self._free]) / self._scale
-        else:  # a manifold: rotations and directions have size one
-            point = 1.0 / self._scale
+        point = self._point()
+        point = (point if self._free is None else point[self._free]) / self._scale
         return float(point.dot(point if metric is None else metric * point))
+
+    def _point(self) -> Array:
+        """The point (d,); on a manifold, where rotations and directions have size one, ones."""
+        theta, d = self._theta, self._space.dim
+        return theta if isinstance(theta, np.ndarray) and theta.shape == (d,) else _ones(d)
 
     def noise(self) -> tuple[float, float]:
         """Traces of W and W W with W = H^-1 Sigma, Sigma the covariance of the blocks' gradients.
 
         They are those of one block; `problm.growth` makes the noise of a batch of them.
         """
-        normal = self.normal
-        if self._squares is not None and normal.clusters is None:
-            traces: tuple[float, float] = normal.compiled.noise(
-                normal.count, normal.gradient, normal.outer, self._vectors, self._matrix
-            )
+        if self._factored is not None and self.normal.clusters is None:
+            traces: tuple[float, float] = self._factored.noise()
             return traces
-        sigma = normal.covariance()
+        if self._factored is not None:
+            self._scaled()
+        sigma = self.normal.covariance()
         if self._free is not None:
             sigma = sigma[np.ix_(self._free, self._free)]
         sigma = sigma * self._scale[:, None] * self._scale

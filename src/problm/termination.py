@@ -31,6 +31,9 @@ _FLAT = 8e-6
 columns. Their cosines alone are small anywhere in an ill-conditioned valley: of 100 random problems with conditions up
 to 1e12, 13 ended there with a success that was none."""
 
+ROUNDING = 1e-14
+"""Relative change of a cost that its rounding may hide."""
+
 
 @dataclass(slots=True)
 class Termination:
@@ -75,12 +78,11 @@ class Termination:
         """The status to stop with at this point, or None to go on."""
         if system.decrement <= self.gtol**2 * system.cost or system.cost <= self.zero:
             return Status.GRADIENT
-        cosine = system.column_cosine()
-        if not self.believed and cosine <= min(self.gtol, 1e-8) and self.flat(system):
+        if not self.believed and system.column_cosine() <= min(self.gtol, 1e-8) and self.flat(system):
             return Status.GRADIENT
         if self.small_changes and (
             system.decrement <= self.left * system.cost
-            or (not self.believed and cosine <= 1e-5 * self.ftol**0.5 and self.flat(system))
+            or (not self.believed and system.column_cosine() <= 1e-5 * self.ftol**0.5 and self.flat(system))
             or (self.small_changes >= self.crawl and self.flat(system))
         ):
             return Status.COST
@@ -105,4 +107,4 @@ class Termination:
 
     def hopeless(self, predicted: float, cost: float) -> bool:
         """Whether a rejected step is too small for another try to matter."""
-        return predicted <= max(1e-3 * self.left, 1e-15) * cost
+        return predicted <= max(1e-3 * self.left, ROUNDING) * cost

@@ -36,7 +36,7 @@ from ..losses import USER_CODE, Loss, as_loss
 from ..normal import Normal
 from ..result import Result
 from ..sampling import SampledColumns, as_generator
-from ..scaled import COMPILED
+from ..scaled import CompiledCholesky
 from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
 from .affine_start import check_positive, factorise, fixed_depths, given_cameras
 from .bundle_options import camera_options
@@ -169,7 +169,9 @@ class AffineProblem:
         moments, products = sum_chunks(chunk, n, CHUNK, self._threads)
         gradient, hessian = np.empty(d), np.empty((d, d))
         assemble(moments, R, Q, S, N, self._exact, gradient, hessian)
-        return Normal(n, moments.item(0), gradient, hessian, square(products, d) if outer else None, None, COMPILED)
+        return Normal(
+            n, moments.item(0), gradient, hessian, square(products, d) if outer else None, None, CompiledCholesky
+        )
 
     def costs(self, theta: Array, lo: int, hi: int) -> Array:
         costs = np.empty(hi - lo)

@@ -1,0 +1,137 @@
+"""The steps of well-conditioned normal equations, by the Cholesky factor of H itself.
+
+Scaling the parameters scales the rows of that factor and changes nothing else, so the scaled system of
+`problm.system.System` need not be made, which takes longer than to solve it. Only the pivots are scaled, to tell
+whether the system is well-conditioned at all. Where rows are compiled, `problm.scaled` does the same.
+"""
+
+from __future__ import annotations
+
+import math
+from operator import mul, truediv
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv, dpotrs
+
+from .normal import Normal
+
+Array = NDArray[np.float64]
+REFINE = 1e-4
+"""Least pivot of H scaled to a unit diagonal, about 1 / condition of J, below which the factor of J itself is used."""
+_LEAST = 1e-280
+"""Diagonal below which numbers lose digits."""
+LEAST_SHARE, MOST_SHARE = 0.01, 0.5
+"""How much of the last step an extrapolation may take back or add."""
+
+
+class Cholesky:
+    """The Gauss-Newton step (d,), the decrease of the mean cost that it promises, the least pivot, and the squared
+    lengths of the step in scaled parameters and in the metric of the damping, of the point in both, and the largest
+    entry of the scaled gradient."""
+
+    __slots__ = ("_factor", "_metric", "_normal", "_x", "decrement", "pivot", "squares", "step")
+
+    decrement: float
+    pivot: float
+    step: Array
+    squares: tuple[float, float, float, float, float]
+    _normal: Normal
+    _factor: Array
+    _x: Array
+    _metric: Array | None
+
+    @classmethod
+    def of(cls, normal: Normal, theta: Array, damped: Array | None) -> Cholesky | None:
+        """The factor, with a point (d,) and D (d,), None for the diagonal of the mean H; None where it is no good."""
+        h, count = normal.hessian, normal.count
+        factor, x, info = dposv(h, normal.gradient)
+        diagonal = h.diagonal()
+        entries = diagonal.tolist()
+        if info != 0 or not min(entries) > _LEAST:
+            return None
+        # Python's numbers: on few of them NumPy's calls take longer.
+        roots = list(map(math.sqrt, entries))
+        gradient, solution = normal.gradient.tolist(), x.tolist()
+        self = cls()
+        self.pivot = min(map(truediv, factor.diagonal().tolist(), roots))
+        self.decrement = 0.5 * sum(map(mul, gradient, solution)) / count
+        if not (self.pivot >= REFINE and math.isfinite(self.decrement)):
+            return None
+        self.step = -x
+        squares = list(map(mul, solution, solution))
+        point = [t * t for t in theta.tolist()]
+        lengths = resisted = sum(map(mul, squares, entries)) / count, sum(map(mul, point, entries)) / count
+        if damped is not None:
+            metric = damped.tolist()
+            resisted = sum(map(mul, squares, metric)), sum(map(mul, point, metric))
+        steepest = max(map(abs, map(truediv, gradient, roots))) / math.sqrt(count)
+        self.squares = lengths[0], resisted[0], lengths[1], resisted[1], steepest
+        self._normal, self._factor, self._x, self._metric = normal, factor, x, damped
+        return self
+
+    def damped(self, damping: float) -> tuple[Array, float, float] | None:
+        """The damped step, its predicted decrease and its squared length in scaled parameters."""
+        _, x, info = self._solved(damping)
+        return self._described(damping, x) if info == 0 else None
+
+    def within(self, radius: float) -> tuple[float, float, tuple[Array, float, float]] | None:
+        """The least damping whose step is no longer than a radius, to a tenth of it, its length, and the step as by
+        `damped`: Hebden's iteration on the secular equation (More 1978), from below."""
+        damping, factor, x, length, metric = 0.0, self._factor, self._x, math.nan, self._resistance()
+        for tries in range(30):
+            pull = metric * x
+            squared = float(pull.dot(x))
+            length = math.sqrt(squared)
+            if not length > 1.1 * radius or tries == 29:
+                break
+            y, _ = dpotrs(factor, pull)
+            damping += squared / (self._normal.count * float(pull.dot(y))) * (length - radius) / radius
+            factor, x, info = self._solved(damping)
+            if info != 0:
+                return None
+        return damping, length, self._described(damping, x)
+
+    def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float] | None:
+        """A step, as by `damped`, that makes use of the last one, ``taken`` (d,) where Gauss-Newton had ``promised``
+        one; None where there is no reason for it.
+
+        Where residuals are large, or a loss robust, Gauss-Newton converges linearly: its steps p shrink by a factor,
+        which the last two show. Anderson's method (1965, with one step of memory) solves for it: with the change q of
+        p since then, ``p - share (taken + q)``, of the share that makes ``p - share q`` shortest in the metric of H.
+        """
+        normal = self._normal
+        change = self.step - promised
+        resisted = normal.hessian.dot(change)
+        curvature = float(change.dot(resisted))
+        share = float(self.step.dot(resisted)) / curvature if curvature > 0.0 else 0.0
+        if not LEAST_SHARE < abs(share) < MOST_SHARE:
+            return None
+        step = self.step - share * (taken + change)
+        slope, bend = float(normal.gradient.dot(step)), float(step.dot(normal.hessian.dot(step)))
+        predicted = -(slope + 0.5 * bend) / normal.count
+        if not predicted > 0.5 * self.decrement:
+            return None
+        return step, predicted, float((step * step).dot(normal.hessian.diagonal())) / normal.count
+
+    def noise(self) -> tuple[float, float]:
+        """Traces of W and W W (`System.noise`)."""
+        w, _ = dpotrs(self._factor, self._normal.covariance())
+        count = self._normal.count
+        return count * float(w.trace()), count * count * float(np.vdot(w, w.T))
+
+    def _resistance(self) -> Array:
+        """D (d,), of the mean."""
+        return self._normal.hessian.diagonal() / self._normal.count if self._metric is None else self._metric
+
+    def _solved(self, damping: float) -> tuple[Array, Array, int]:
+        matrix = self._normal.hessian.copy()
+        matrix.reshape(-1)[:: len(matrix) + 1] += (damping * self._normal.count) * self._resistance()
+        factor, x, info = dposv(matrix, self._normal.gradient)
+        return factor, x, info
+
+    def _described(self, damping: float, x: Array) -> tuple[Array, float, float]:
+        normal, squares = self._normal, x * x
+        resisted = damping * float(squares.dot(self._resistance()))
+        predicted = 0.5 * (float(normal.gradient.dot(x)) / normal.count + resisted)
+        return -x, predicted, float(squares.dot(normal.hessian.diagonal())) / normal.count

@@ -1,0 +1,96 @@
+"""Steps extrapolated from the last two, where Gauss-Newton converges linearly."""
+
+import numpy as np
+import pytest
+
+import problm
+from problm.normal import Normal
+from problm.scaled import CompiledCholesky
+from problm.system import Space, System
+
+BOTH = pytest.mark.parametrize("compiled", [None, CompiledCholesky], ids=["numpy", "compiled"])
+
+
+def system(step, hessian, compiled):
+    """A system near its minimum, whose Gauss-Newton step is this."""
+    normal = Normal(10, 1e6, -hessian @ step, hessian, compiled=compiled)
+    return System(normal, np.ones(len(step)), Space(len(step)), lambda diagonal: None)
+
+
+@BOTH
+@pytest.mark.parametrize("share", [0.3, -0.3])
+def test_steps_that_shrink_by_a_factor_are_summed(compiled, share):
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((6, 4))
+    before = 1e-2 * rng.standard_normal(4)
+    now = system(share * before, root.T @ root, compiled)
+    step, predicted, length = now.extrapolated(before, before)
+    np.testing.assert_allclose(step, share * before / (1.0 - share), rtol=1e-9)  # the geometric series
+    change = now.normal.gradient @ step + 0.5 * step @ now.normal.hessian @ step
+    assert predicted == pytest.approx(-change / 10, rel=1e-9)
+    assert 0.0 < predicted < now.decrement
+    assert length == pytest.approx((step**2 * now.normal.hessian.diagonal()).sum() / 10)
+
+
+@BOTH
+def test_no_reason_to_extrapolate(compiled):
+    hessian, before = np.diag([1.0, 3.0]), np.array([1e-2, 2e-2])
+    assert system(0.3 * before, hessian, compiled).extrapolated(before, before) is not None
+    assert system(1e-3 * before, hessian, compiled).extrapolated(before, before) is None, "converges fast"
+    assert system(0.9 * before, hessian, compiled).extrapolated(before, before) is None, "not at all"
+    assert system(before, hessian, compiled).extrapolated(before, before) is None, "no change"
+    assert system(3e3 * before, hessian, compiled).extrapolated(1e4 * before, 1e4 * before) is None, "far away"
+    singular = system(0.3 * before, np.ones((2, 2)), compiled)
+    assert singular.extrapolated(before, before) is None
+
+
+def outliers(n):
+    rng = np.random.default_rng(1)
+    x = rng.uniform(0, 5, n)
+    y = 2.5 * np.exp(-1.3 * x) + 0.5 + 0.1 * rng.standard_normal(n)
+    bad = rng.random(n) < 0.2
+    y[bad] += rng.normal(0, 2, bad.sum())
+    return x, y
+
+
+@pytest.mark.parametrize("kind", ["function", "formula", "formula, step by step"])
+def test_a_robust_fit_takes_fewer_passes_to_the_same_minimum(monkeypatch, kind):
+    data = outliers(3000)
+    model = problm.formula("a*exp(-b*x) + c") if "formula" in kind else None
+    options = {"keep_path": kind.endswith("step")}  # whoever keeps the path gets the loop, others its burst
+
+    def function(theta, x, y):
+        return theta[0] * np.exp(-theta[1] * x) + theta[2] - y
+
+    def fit():
+        fun = model or function
+        return problm.least_squares(fun, [1, 0.5, 0], data=data, loss="cauchy", f_scale=0.3, jac="3-point", **options)
+
+    extrapolated = fit()
+    monkeypatch.setattr("problm.system.NEAR", 0.0)
+    plain = fit()
+    assert extrapolated.success
+    assert extrapolated.nit <= 0.75 * plain.nit
+    assert extrapolated.cost == pytest.approx(plain.cost, rel=1e-12)
+    np.testing.assert_allclose(extrapolated.x, plain.x, rtol=1e-6)
+
+
+def test_a_step_that_leads_up_is_refused_and_the_plain_one_taken(monkeypatch):
+    asked = []
+
+    def far(self, taken, promised):
+        asked.append(1)
+        return np.full(3, 50.0), 1e-3, 1.0
+
+    x, y = outliers(500)
+    plain = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y, [1, 0.5, 0], data=(x, y))
+    monkeypatch.setattr(System, "extrapolated", far)
+    fit = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y, [1, 0.5, 0], data=(x, y))
+    assert fit.success
+    assert asked
+    assert fit.history.decision.count("reject") == len(asked)
+    assert set(fit.history.damping) == {0.0}, "a refused extrapolation says nothing about the trust region"
+    assert fit.cost == pytest.approx(plain.cost, rel=1e-12)
+    assert (
+        np.diff([c for c, d in zip(fit.history.cost, fit.history.decision, strict=True) if d == "accept"]) <= 0
+    ).all()
