@@ -610,7 +610,8 @@ def test_demo(inside, tmp_path):
 
 
 def test_completion():
-    done = run("--show-completion", "bash")
+    named = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # or it asks the parent process
+    done = run("--show-completion", "bash", env=named)
     assert done.returncode == 0
     assert "_PROBLM_COMPLETE" in done.stdout
     asked = {**os.environ, "_PROBLM_COMPLETE": "complete_bash", "COMP_WORDS": "problm es", "COMP_CWORD": "1"}

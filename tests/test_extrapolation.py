@@ -7,6 +7,7 @@ import problm
 from problm.normal import Normal
 from problm.scaled import CompiledCholesky
 from problm.system import Space, System
+from problm.termination import Termination
 
 BOTH = pytest.mark.parametrize("compiled", [None, CompiledCholesky], ids=["numpy", "compiled"])
 
@@ -26,9 +27,8 @@ def test_steps_that_shrink_by_a_factor_are_summed(compiled, share):
     now = system(share * before, root.T @ root, compiled)
     step, predicted, length = now.extrapolated(before, before)
     np.testing.assert_allclose(step, share * before / (1.0 - share), rtol=1e-9)  # the geometric series
-    change = now.normal.gradient @ step + 0.5 * step @ now.normal.hessian @ step
-    assert predicted == pytest.approx(-change / 10, rel=1e-9)
-    assert 0.0 < predicted < now.decrement
+    # The curvature is less than that of H by the share, so the decrease is more than the decrement by as much.
+    assert predicted == pytest.approx(now.decrement / (1.0 - share), rel=1e-9)
     assert length == pytest.approx((step**2 * now.normal.hessian.diagonal()).sum() / 10)
 
 
@@ -94,3 +94,16 @@ def test_a_step_that_leads_up_is_refused_and_the_plain_one_taken(monkeypatch):
     assert (
         np.diff([c for c, d in zip(fit.history.cost, fit.history.decision, strict=True) if d == "accept"]) <= 0
     ).all()
+
+
+def test_what_rounding_hides_is_taken_on_the_word_of_the_model_twice():
+    ending = Termination.of(1e-8, 1e-8, None, 100)
+    near, far = (system(np.full(2, size), 1e6 * np.eye(2), None) for size in (1e-9, 1e-6))
+    assert near.decrement < 1e-14 * near.cost < far.decrement
+    rounding = 1e-15 * near.cost
+    assert not ending.hidden(near, 100 * rounding), "it rose, visibly"
+    assert not ending.hidden(far, rounding), "the gain should have been visible"
+    assert not ending.hidden(near, np.nan)
+    assert [ending.hidden(near, rounding) for _ in range(4)] == [True, True, False, False]
+    ending.grown()
+    assert ending.hidden(near, -rounding)

@@ -26,7 +26,7 @@ from .passes import LINEARIZE, call_linearize, linearize_chunk
 from .scaled import CompiledCholesky, extrapolated, reduce, within
 from .solver import LEAST_RATIO, MOST_TRIALS
 from .system import System
-from .termination import ROUNDING
+from .termination import MOST_BLIND, ROUNDING
 
 if TYPE_CHECKING:
     from .solver import _Run
@@ -40,7 +40,7 @@ gained less than promised."""
 
 
 # Places in ``state``.
-_COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _BELIEVED, _FOLLOWS, _TAKEN, _TRIED, _FAILED = range(11)
+_COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _BELIEVED, _BLIND, _FOLLOWS, _TAKEN, _TRIED, _FAILED = range(12)
 
 
 @njit(_f8[::1](_f8[::1], _f8[::1]), nogil=True)
@@ -78,9 +78,9 @@ def burst(  # type: ignore[no-untyped-def]
     gradient, hessian : (d,), (d, d) sums at the present point.
     largest : (d,) the largest mean diagonal of H so far, of this point too (`problm.damping`).
     state : cost, radius, length and damping of the last step, steps in a row that hardly changed the cost, whether the
-        last step was short, whether it gained what was promised, whether there is a trail, the number of steps taken
-        and of those tried from the present point in vain, whether a further one failed in a way that the loop has to
-        see.
+        last step was short, whether it gained what was promised, steps that were taken blindly, whether there is a
+        trail, the number of steps taken and of those tried from the present point in vain, whether a further one failed
+        in a way that the loop has to see.
     history : (3, most + tries + 1) cost after each step, its damping, and whether it was taken.
     """
     ftol, xtol, gtol, left, zero = limits[0], limits[1], limits[2], limits[3], limits[4]
@@ -141,10 +141,14 @@ def burst(  # type: ignore[no-untyped-def]
             change = (sums[0] - state[_COST]) / n
             ratio = -change / predicted
             taken = ratio > least_ratio
+            hidden = max(abs(change), decrement) <= ROUNDING * mean and state[_BLIND] < MOST_BLIND
             hopeless = predicted <= max(1e-3 * left, ROUNDING) * mean
-            if not math.isfinite(total) or (hopeless and not (taken or ahead)):
+            if not math.isfinite(total) or (hopeless and not (taken or hidden)):
                 state[_FAILED] = 1.0
                 return steps
+            if hidden and not taken:
+                taken, ratio = True, 1.0
+                state[_BLIND] += 1.0
             state[_LENGTH], state[_DAMPING] = size, damping
             history[0, steps], history[1, steps], history[2, steps] = sums[0], damping, 1.0
             steps += 1
@@ -196,15 +200,18 @@ def sail(run: _Run, system: System) -> bool:
     limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, LEAST_RATIO, REFINE, MOST_TRIALS, systems.NEAR, most])
     points = np.array([batch.theta, batch.theta])
     gradient, hessian, largest = normal.gradient.copy(), normal.hessian.copy(), damping.largest.copy()
-    state, history = np.zeros(11), np.empty((3, MOST + MOST_TRIALS + 1))
+    state, history = np.zeros(12), np.empty((3, MOST + MOST_TRIALS + 1))
     last = run.last if run.last is not None and run.last[0] is batch.theta else None
     trail = np.zeros((2, len(gradient))) if last is None else np.array(last[1:])
     state[:_TAKEN] = (
-        normal.cost, radius, damping.length, damping.value, t.small_changes, t.small_step, t.believed, last is not None
+        normal.cost, radius, damping.length, damping.value, t.small_changes, t.small_step, t.believed, t.blind,
+        last is not None,
     )  # fmt: skip
     passed = (address_of(linearize_chunk, LINEARIZE), *run.problem.described())  # type: ignore[attr-defined]
     steps: int = burst(*passed, limits, points, trail, gradient, hessian, largest, state, history)
-    cost, radius, length, value, small_changes, small_step, believed, follows, taken, tried, failed = state.tolist()
+    cost, radius, length, value, small_changes, small_step, believed, blind, follows, taken, tried, failed = (
+        state.tolist()
+    )
     run.sailing, run.tried = not failed and tried < MOST_TRIALS, int(tried)
     if steps:
         damping.sailed(value, radius, length, largest)
@@ -213,7 +220,8 @@ def sail(run: _Run, system: System) -> bool:
             passes = batch.residual_rows / n + k, batch.jacobian_rows / n + k
             run.history.add(seconds, n, after, value, "accept" if good else "reject", *passes)
     if taken:
-        t.small_changes, t.small_step, t.believed = int(small_changes), bool(small_step), bool(believed)
+        t.small_changes, t.small_step = int(small_changes), bool(small_step)
+        t.believed, t.blind = bool(believed), int(blind)
         run.previous = points[1].copy()
         batch.arrive(points[0].copy(), Normal(n, cost, gradient, hessian, compiled=CompiledCholesky))
     run.last = (batch.theta, *trail) if follows else None

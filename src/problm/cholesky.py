@@ -21,8 +21,8 @@ REFINE = 1e-4
 """Least pivot of H scaled to a unit diagonal, about 1 / condition of J, below which the factor of J itself is used."""
 _LEAST = 1e-280
 """Diagonal below which numbers lose digits."""
-LEAST_SHARE, MOST_SHARE = 0.01, 0.5
-"""How much of the last step an extrapolation may take back or add."""
+LEAST_SHARE, MOST_SHARE = 0.05, 1.0
+"""How much of the last step an extrapolation takes back or adds: less saves no step, more is no longer believed."""
 
 
 class Cholesky:
@@ -108,8 +108,8 @@ class Cholesky:
         if not LEAST_SHARE < abs(share) < MOST_SHARE:
             return None
         step = self.step - share * (taken + change)
-        slope, bend = float(normal.gradient.dot(step)), float(step.dot(normal.hessian.dot(step)))
-        predicted = -(slope + 0.5 * bend) / normal.count
+        # To the minimum of a quadratic, whose curvature need not be that of H, it is half of the slope.
+        predicted = -0.5 * float(normal.gradient.dot(step)) / normal.count
         if not predicted > 0.5 * self.decrement:
             return None
         return step, predicted, float((step * step).dot(normal.hessian.diagonal())) / normal.count

@@ -194,13 +194,11 @@ def extrapolated(count, gradient, hessian, plain, decrement, taken, promised, st
         return 0.0, 0.0
     for a in range(d):
         step[a] = plain[a] - share * (taken[a] + plain[a] - promised[a])
-    slope, bend, length = 0.0, 0.0, 0.0
+    slope, length = 0.0, 0.0
     for a in range(d):
         slope += gradient[a] * step[a]
         length += step[a] * step[a] * hessian[a, a]
-        for b in range(d):
-            bend += step[a] * hessian[a, b] * step[b]
-    predicted = -(slope + 0.5 * bend) / count
+    predicted = -0.5 * slope / count
     if not predicted > 0.5 * decrement:
         return 0.0, 0.0
     return predicted, length / count

@@ -263,6 +263,8 @@ class _Run:
             ratio = -change / predicted
             if ratio > LEAST_RATIO:  # also false for a cost that is not a number
                 return _Trial(step, change, predicted, ratio, tries, length)
+            if self.batch.full and self.termination.hidden(system, change):
+                return _Trial(step, change, predicted, 1.0, tries, length)
             if ahead is not None and damping == 0.0:
                 ahead = self.last = None
                 self.record("reject", system.cost)

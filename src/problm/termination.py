@@ -33,6 +33,8 @@ to 1e12, 13 ended there with a success that was none."""
 
 ROUNDING = 1e-14
 """Relative change of a cost that its rounding may hide."""
+MOST_BLIND = 2
+"""Steps that may be taken all the same."""
 
 
 @dataclass(slots=True)
@@ -51,6 +53,8 @@ class Termination:
     """Steps in a row that changed the cost by less than ftol, as predicted."""
     small_step: bool = False
     """Whether the last step was below xtol."""
+    blind: int = 0
+    """Steps that were taken although rounding hid what they gained."""
     believed: bool = True
     """Whether the last step gained what the model said, so that the damping falls."""
 
@@ -71,7 +75,7 @@ class Termination:
 
     def grown(self) -> None:
         """The batch grew, or the derivatives got better: what the last step showed no longer counts."""
-        self.small_changes, self.small_step = 0, False
+        self.small_changes, self.small_step, self.blind = 0, False, 0
         self.believed = True
 
     def converged(self, system: System) -> Status | None:
@@ -104,6 +108,17 @@ class Termination:
         """Whether the model promises next to nothing in the neighbourhood."""
         # Also next to nothing in units of the parameters' standard errors: a tenth of one at most.
         return system.within_reach() <= min(_FLAT, 5e-3 / system.count) * system.cost
+
+    def hidden(self, system: System, change: float) -> bool:
+        """Whether rounding hides what a step gained, so that it may be taken on the model's word: two at most.
+
+        At a minimum that is worth half of the digits of the parameters: the cost has no more to tell, but the gradient
+        has. And where a solve ends no longer depends on how sums are rounded.
+        """
+        if self.blind == MOST_BLIND or not max(abs(change), system.decrement) <= ROUNDING * system.cost:
+            return False
+        self.blind += 1
+        return True
 
     def hopeless(self, predicted: float, cost: float) -> bool:
         """Whether a rejected step is too small for another try to matter."""
