@@ -23,6 +23,7 @@ from .losses import Loss
 from .normal import Normal
 from .problem import Theta
 from .sampling import SampledColumns
+from .termination import FEW
 
 Array = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)
@@ -79,8 +80,9 @@ class FunctionProblem:
         # fifth longer, for more calls (measured, N = 10^4 to 10^6); four times as much begins to be slower again.
         self.chunk = max(256, 131072 // (components * (dim + 4)))
 
-    least_batch = 1024
-    """To call a NumPy function takes as long as to evaluate hundreds of rows: smaller batches save nothing."""
+    few = FEW
+    """Rows up to which batches save nothing: to call a NumPy function, to draw a batch and to judge a step on it takes
+    as long as to evaluate thousands."""
 
     @property
     def cost_bound(self) -> float:

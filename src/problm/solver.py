@@ -77,7 +77,7 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     first = options.initial_batch or policy.first_batch(problem.n, problem.dim)
     if policy.noise_rule and not options.initial_batch:
         first = max(first, getattr(problem, "least_batch", 0))
-    near = first > _jump(problem, options) * problem.n
+    near = first > _jump(problem, options) * problem.n or problem.n <= getattr(problem, "few", 0)
     if near and not (options.initial_batch or policy.damping == "tenfold"):
         first = problem.n  # the batch would become everything at its first growth
     first = min(first, problem.n, options.max_batch or problem.n)
