@@ -17,7 +17,8 @@ from bench.traces import curves, failures, merged
 
 def cases(settings):
     return [
-        Case(f"exponential {seed}", lambda seed=seed: curve(exponential(12_000, seed, starts=2)), 2, 2) for seed in (1, 2)
+        Case(f"exponential {seed}", lambda seed=seed: curve(exponential(12_000, seed, starts=2)), 2, 2)
+        for seed in (1, 2)
     ]
 
 

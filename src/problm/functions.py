@@ -235,11 +235,14 @@ class FunctionProblem:
         # The step that balances the errors of rounding and of truncation (Press et al., 5.7).
         relative = longer * (1e-20 if self.jac == "cs" else self._eps ** _ORDER[self.jac])
         if self.jac == "2-point" and self.flat and self.limits is None:  # what most people call: no questions
+            widths = np.empty((self.dim, 1))
             for a, size in enumerate(self._sizes(theta)):
                 point = theta.copy()
                 point[a] += relative * size
-                np.subtract(self._residuals(point, rows), residuals, out=result[a])
-                result[a] /= point[a] - theta[a]
+                widths[a] = point[a] - theta[a]
+                result[a] = self._residuals(point, rows)
+            result -= residuals
+            result /= widths
             return result
         for a, size in enumerate(self._sizes(theta)):
             result[a] = self._difference(theta, rows, residuals, a, relative * size)
