@@ -1,13 +1,13 @@
-"""Writes the measured table into README.md, from ``bench/results/evaluations.json``: none of its figures is typed."""
+"""Writes the measured tables into README.md, from the files in ``bench/results``: none of their figures is typed."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 PROBLEMS = {
     "exponential": "exponential decay",
     "dblgauss": "two Gaussians and a line",
@@ -17,9 +17,13 @@ PROBLEMS = {
 METHODS = {"LM": "LM, trust region", "paper": "Eq. 18 corrected, alpha .9", "ProBLM": "default (hold-out)"}
 
 
-def table() -> str:
-    """Markdown: work in units of N to 1 % and to a millionth above the minimum, and to each method's own stop."""
-    records = json.loads((ROOT / "bench" / "results" / "evaluations.json").read_text())
+def results(name: str) -> Any:
+    return json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())
+
+
+def work() -> str:
+    """Work in units of N to 1 % and to a millionth above the minimum, and to each method's own stop."""
+    records = results("evaluations")
     lines = [
         "| | N | to 1 % above the minimum: LM | paper | **ProBLM** | to 1e-6: LM | paper | **ProBLM** "
         "| to its stop: LM | paper | **ProBLM** |",
@@ -37,10 +41,43 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def peers() -> str:
+    """How many times as fast as the peers, where we lose too."""
+    lines = ["| | size | against | times as fast |", "|---|---:|---|---:|"]
+
+    def add(task: str, size: str, peer: str, ratio: float) -> None:
+        lines.append(f"| {task} | {size} | {peer} | {f'**{ratio:.2g}**' if ratio >= 1.0 else f'{ratio:.2g}'} |")
+
+    for row in results("speed")["rows"]:
+        task, peer = row["task"], row["against"].split(":")[0]
+        if "to the certificate" in task and row["N"] == "10,000,000":
+            add(task, row["N"], f"{peer}, the fastest", row["ratio"])
+        elif "curve_fit" in task and row["N"] in ("200", "10,000") and "and Jacobian" not in task:
+            add(task.replace("problm.", ""), row["N"], peer, row["ratio"])
+    for row in results("two_view")["refine"]["rows"]:
+        add("pose of two views, refined", f"{row['n']:,}", "PoseLib", row["ratio"])
+    return "\n".join(lines) + "\n"
+
+
+def digits() -> str:
+    """Of NIST's certified problems, those solved to six digits."""
+    found: dict[str, list[bool]] = {}
+    for record in results("nist"):
+        found.setdefault(record["method"], []).append(record["least"] >= 6.0)
+    told = ", ".join(f"{method} {sum(good)}" for method, good in found.items())
+    return f"Of {len(found['ProBLM'])} fits, with at least six correct digits in every parameter: {told}.\n"
+
+
+PARTS = {"measured": work, "peers": peers, "digits": digits}
+
+
 def filled(text: str) -> str:
-    """The README with the table between its marks."""
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table()}{END}{rest.partition(END)[2]}"
+    """The README with each part between its marks."""
+    for name, part in PARTS.items():
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n{part()}{end}{rest.partition(end)[2]}"
+    return text
 
 
 if __name__ == "__main__":
