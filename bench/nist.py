@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--tight", action="store_true", help="tolerances of 1e-15 for all methods")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
-    if "PROBLM_DATA" not in os.environ:
+    if not os.environ.get("PROBLM_DATA"):
         parser.error("set PROBLM_DATA to the folder that holds nist_strd")
     folder = Path(os.environ["PROBLM_DATA"]) / "nist_strd"
     options = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15} if arguments.tight else {}

@@ -213,7 +213,7 @@ def test_experiments_run_from_end_to_end(name, tmp_path, capsys):
     assert "everything is made from the seed" in (public / "about.md").read_text()
 
 
-DATA = os.environ.get("PROBLM_DATA")
+DATA = os.environ.get("PROBLM_DATA") or None
 
 
 @pytest.mark.skipif(DATA is None, reason="PROBLM_DATA is not set: no real data")

@@ -86,7 +86,9 @@ def test_processes_give_the_same_records(tmp_path):
     serial = run(bench_tiny.UNTIMED, SETTINGS, tmp_path / "one", workers=1)
     parallel = run(bench_tiny.UNTIMED, SETTINGS, tmp_path / "two", workers=2)
     for a, b in zip(serial, parallel, strict=True):
-        assert (a["key"], a["cost"], a["batch"], a["final"]) == (b["key"], b["cost"], b["batch"], b["final"])
+        assert (a["key"], a["batch"]) == (b["key"], b["batch"])
+        # Workers give BLAS one thread each; how many it has decides how it rounds sums of more than 10^4 numbers.
+        np.testing.assert_allclose([*a["cost"], a["final"]], [*b["cost"], b["final"]], rtol=1e-13)
 
 
 _KILLED = """

@@ -12,7 +12,7 @@ import problm
 import zoo
 
 FOLDER = Path(os.environ.get("PROBLM_DATA", "")) / "mgh"
-PROBLEMS = {p.name: p for p in mgh.problems(FOLDER)} if "PROBLM_DATA" in os.environ else {}
+PROBLEMS = {p.name: p for p in mgh.problems(FOLDER)} if os.environ.get("PROBLM_DATA") else {}
 NAMES = PROBLEMS or [pytest.param("all", marks=pytest.mark.skip(reason="PROBLM_DATA does not name the folder of data"))]
 
 
