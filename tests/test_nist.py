@@ -13,7 +13,7 @@ import nist
 import problm
 
 FOLDER = Path(os.environ.get("PROBLM_DATA", "")) / "nist_strd"
-pytestmark = pytest.mark.skipif(not os.environ.get("PROBLM_DATA"), reason="PROBLM_DATA does not name the folder of data")
+pytestmark = pytest.mark.skipif(not os.environ.get("PROBLM_DATA"), reason="PROBLM_DATA names no folder of data")
 TIGHT = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15}
 
 
