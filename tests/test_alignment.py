@@ -396,9 +396,14 @@ class _Valley:
 
 
 def test_learned_curvature_converges_where_gauss_newton_crawls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("problm.system.NEAR", 0.0)  # without extrapolated steps, which see the same curvature
     start = np.array([5.0, 6.0])
     plain, learned = _Valley(), _Valley()
+    asked: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("problm.system.System.extrapolated", lambda *args: asked.append(1))
+        solve(SecantProblem(_Valley()), start, acceptance="full", gtol=1e-9, ftol=1e-14)
+    assert not asked, "what was learned is not extrapolated too"
+    monkeypatch.setattr("problm.system.NEAR", 0.0)  # nor is plain Gauss-Newton, to compare it with
     a = solve(plain, start, acceptance="full", gtol=1e-9, ftol=1e-14)
     wrapped = SecantProblem(learned)
     b = solve(wrapped, start, acceptance="full", gtol=1e-9, ftol=1e-14)

@@ -278,8 +278,10 @@ class _Run:
         return None
 
     def extrapolated(self, system: System) -> tuple[Array, float, float] | None:
-        """What the last two steps over everything say about the next one."""
+        """What the last two steps over everything say about the next one, where the problem does not learn itself."""
         if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full:
+            return None
+        if getattr(self.problem, "learns", False):
             return None
         return system.extrapolated(*self.last[1:])
 
