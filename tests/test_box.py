@@ -24,3 +24,8 @@ def test_no_coordinate_can_move_downwards(d, seed, independence):
     # The decrease that is left along any coordinate, against what the way here has gained.
     gained = -(y @ (gradient + 0.5 * matrix @ y))
     assert np.all(0.5 * inwards**2 / matrix.diagonal() <= 1e-9 * max(gained, 1e-300) + 1e-20)
+
+
+def test_who_is_there_already_stays_though_no_bound_is_near():
+    nowhere = np.full(2, np.inf)
+    np.testing.assert_array_equal(minimum_in_box(np.eye(2), np.zeros(2), -nowhere, nowhere), [0.0, 0.0])

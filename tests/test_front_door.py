@@ -409,3 +409,18 @@ def test_residuals_whose_squares_vanish_are_no_perfect_fit(model):
         problm.curve_fit(model, x, 1e-200 * np.exp(-x), [2e-200, 2.0])
     exact, _ = problm.curve_fit(model, x, np.exp(-x), [1.0, 1.0])  # a perfect start is one
     np.testing.assert_array_equal(exact, [1.0, 1.0])
+
+
+def test_few_rows_of_a_function_are_all_used_unless_a_first_batch_is_asked_for():
+    rng = np.random.default_rng(0)
+
+    def sizes(n, **options):
+        x = rng.uniform(0, 4, n)
+        y = 2.0 * np.exp(-x) + 0.1 * rng.standard_normal(n)
+        fit = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) - y, [1, 0.5], data=(x, y), **options)
+        assert fit.success
+        return set(fit.history.batch_size)
+
+    assert sizes(10_000) == {10_000}
+    assert min(sizes(10_001)) < 1000
+    assert min(sizes(10_000, initial_batch=200)) == 200

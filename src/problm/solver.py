@@ -79,7 +79,7 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
         first = max(first, getattr(problem, "least_batch", 0))
     near = first > _jump(problem, options) * problem.n or problem.n <= getattr(problem, "few", 0)
     if near and not (options.initial_batch or policy.damping == "tenfold"):
-        first = problem.n  # the batch would become everything at its first growth
+        first = problem.n  # batches save nothing, or would become everything at their first growth
     first = min(first, problem.n, options.max_batch or problem.n)
     run = _Run(problem, theta, first, policy, space, options)
     if options.checkpoint is not None:
