@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import problm
-from problm.files import write_atomically
+from problm.support.files import write_atomically
 from program import MODEL, PROGRAM, call, check_outputs, commands, polite, unwatched, write_inputs
 
 pytest.importorskip("typer")

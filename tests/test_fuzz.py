@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import problm
-import problm.arrays
+import problm.support.npy
 from fuzz.driver import tries
 from fuzz.targets import TARGETS
 from problm.formulas import MAX_LENGTH, FormulaError, formula
@@ -122,7 +122,7 @@ def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, x1=np.zeros((500_000, 2)), x2=np.zeros((500_000, 2)))
     assert path.stat().st_size < 100_000
-    monkeypatch.setattr(problm.arrays, "as_bytes", lambda value: 1_000_000)
+    monkeypatch.setattr(problm.support.npy, "as_bytes", lambda value: 1_000_000)
     for read in (read_matches, open_source):
         with pytest.raises(ValueError, match=r"bomb\.npz: x1 takes 0\.008 GB unpacked, and at most 0\.001 GB"):
             read(path)

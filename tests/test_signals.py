@@ -137,7 +137,7 @@ def test_benchmarks_end_with_the_program(tmp_path, number, code):
 
 _WRITER = """
 import itertools, sys
-from problm.files import write_atomically
+from problm.support.files import write_atomically
 print("ready", flush=True)
 for k in itertools.count():
     write_atomically(sys.argv[1], bytes([65 + k % 26]) * 3_000_000)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problm.memory import as_bytes, available
 from problm.sources import (
     FileColumns,
     Joined,
@@ -21,6 +20,7 @@ from problm.sources import (
     open_source,
     row_bytes,
 )
+from problm.support.memory import as_bytes, available
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import load_arrays
-from .files import write_atomically
+from .support.files import write_atomically
+from .support.npy import load_arrays
 
 if TYPE_CHECKING:
     from .solver import _Run

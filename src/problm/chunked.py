@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chunk_order import ChunkOrder, Segment
-from .memory import as_bytes
 from .moments import Moments
 from .normal import Clusters, Normal
 from .problem import Theta
 from .rows import Modelled, Rows
 from .sources import Columns, Source, even_ends, row_bytes
+from .support.memory import as_bytes
 
 Array = NDArray[np.float64]
 _PIECE_BYTES = 1 << 23

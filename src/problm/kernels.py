@@ -24,7 +24,7 @@ from .losses import USER_CODE, Loss
 from .normal import Normal
 from .passes import costs_chunk, linearize_chunk, rows_chunk, tools
 from .scaled import CompiledCholesky
-from .threads import available_threads, pool
+from .support.threads import available_threads, pool
 
 __all__ = [
     "BLOCK", "CHUNK", "FASTMATH", "FILL", "ROW_NUMBER", "Kernel", "address_of", "available_threads", "describe",

@@ -164,8 +164,8 @@ def separable_fit(
     ((10000, 3), True)
     """
     from .solver import solve
+    from .support.threads import available_threads
     from .system import Space
-    from .threads import available_threads
 
     alpha = parameters("alpha0", alpha0)
     samples, Y = np.asarray(x), np.asarray(y)

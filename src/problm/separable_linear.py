@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .chunks import sum_chunks
 from .losses import USER_CODE, Loss
 from .normal import Normal
 from .sampling import SampledColumns
+from .support.reduction import sum_chunks
 
 Array = NDArray[np.float64]
 Basis = Callable[[Any, Any], Any]

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import __version__
-from .files import write_atomically
 from .result import History, Result, Status
+from .support.files import write_atomically
 
 FORMAT = "problm.result"
 VERSION = 1

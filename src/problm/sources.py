@@ -25,8 +25,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import load_arrays, read_header, unharmed
-from .memory import as_bytes
+from .support.memory import as_bytes
+from .support.npy import load_arrays, read_header, unharmed
 
 Columns = tuple[NDArray[Any], ...]
 FINE_BYTES = 1 << 16

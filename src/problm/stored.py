@@ -10,11 +10,11 @@ import numpy as np
 from . import inputs
 from .chunk_order import ChunkOrder
 from .chunked import ChunkedProblem
-from .memory import as_bytes
 from .problem import Problem
 from .result import Result
 from .rows import Columns, Rows
 from .sources import Source, open_source, row_bytes
+from .support.memory import as_bytes
 
 _FEW = 8
 _SMALL = 1 << 26

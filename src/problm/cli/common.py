@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..files import write_atomically
 from ..report.progress import ProgressLine
 from ..result import Status
 from ..serialize import plain
+from ..support.files import write_atomically
 from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the files that are written.")]

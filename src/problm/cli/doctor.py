@@ -45,7 +45,7 @@ def command(json: Json = False, debug: Debug = False) -> None:
 
 def collect() -> dict[str, dict[str, str]]:
     """What is installed, and where."""
-    from ..threads import available_threads
+    from ..support.threads import available_threads
 
     versions = {"problm": __version__, "python": platform.python_version(), **{p: _version(p) for p in _CORE}}
     machine = {

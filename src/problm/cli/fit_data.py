@@ -87,7 +87,7 @@ def load(
     """The columns of a file (variables, response) by the way that suits its size."""
     if nan not in ("raise", "omit"):
         raise Bad(f"--nan must be raise or omit, got {nan!r}")
-    from ..memory import as_bytes
+    from ..support.memory import as_bytes
 
     names = [*columns, *([sigma] if sigma else [])]
     limit = as_bytes(max_memory)

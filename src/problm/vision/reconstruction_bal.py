@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..memory import as_bytes
+from ..support.memory import as_bytes
 from .camera_models import Intrinsics
 from .reconstruction_io import named, whole_numbers
 
