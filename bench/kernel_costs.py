@@ -37,7 +37,7 @@ _CHAINS = 12
 _COST = 3
 """Square, half and sum of a residual."""
 _FUNCTIONS = {"exp": 34, "tanh": 49, "log": 31, "log_or_zero": 31, "arctan": 33, "sqrt": 1}
-"""Operations a value of `problm.vecmath`, counted in the machine code of their loops on x86-64 with AVX2."""
+"""Operations a value of `problm.jit.elementary`, counted in the machine code of their loops on x86-64 with AVX2."""
 
 
 def models() -> dict[str, Any]:

@@ -139,7 +139,7 @@ _CACHE = """
 import logging, sys, numba
 logging.basicConfig(format="%(message)s", stream=sys.stderr)
 from numba import types
-from problm.jit import njit
+from problm.jit.njit import njit
 def twice(x): return 2.0 * x
 print(njit(types.float64(types.float64))(twice)(4.0))
 """

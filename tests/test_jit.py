@@ -9,7 +9,7 @@ import numba.core.caching
 import pytest
 from numba import types
 
-import problm.jit
+import problm.jit.njit
 
 
 def twice(x):
@@ -18,14 +18,14 @@ def twice(x):
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch):
-    monkeypatch.setattr(problm.jit, "_told", set())
+    monkeypatch.setattr(problm.jit.njit, "_told", set())
 
 
 def test_no_writable_cache_folder(monkeypatch, caplog):
     monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
     with caplog.at_level(logging.WARNING, "problm"):
         for _ in range(2):
-            compiled = problm.jit.njit(types.float64(types.float64))(twice)
+            compiled = problm.jit.njit.njit(types.float64(types.float64))(twice)
     assert compiled(4.0) == 8.0
     told = [r.getMessage() for r in caplog.records if "NUMBA_CACHE_DIR" in r.getMessage()]
     assert len(told) == 1, "said once, with the remedy"
@@ -33,13 +33,13 @@ def test_no_writable_cache_folder(monkeypatch, caplog):
 
 def test_a_mistake_in_the_function_is_still_an_error():
     with pytest.raises(Exception, match="nonsense"):
-        problm.jit.njit(types.float64(types.float64))(lambda x: nonsense)  # noqa: F821
+        problm.jit.njit.njit(types.float64(types.float64))(lambda x: nonsense)  # noqa: F821
 
 
 def test_compiling_is_announced_once(monkeypatch, caplog, tmp_path):
-    monkeypatch.setattr(problm.jit, "_COMPILING_AFTER", 0.0)
+    monkeypatch.setattr(problm.jit.njit, "_COMPILING_AFTER", 0.0)
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))  # nothing is there yet
     with caplog.at_level(logging.WARNING, "problm"):
         for _ in range(2):
-            problm.jit.njit(types.float64(types.float64))(twice)
+            problm.jit.njit.njit(types.float64(types.float64))(twice)
     assert sum("compiling" in r.getMessage() for r in caplog.records) == 1

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from problm import vecmath as vm
-from problm.faddeeva import w
+from problm.jit import elementary as vm
+from problm.jit.faddeeva import w
 
 FLAGS = {"reassoc", "contract", "nsz", "arcp"}  # of the loops that use the functions
 

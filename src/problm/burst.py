@@ -19,8 +19,8 @@ from numba import types
 from . import system as systems
 from .cholesky import REFINE
 from .damping import TrustRegion
-from .fills import address_of, call_encode, call_move
-from .jit import njit
+from .jit.addresses import address_of, call_encode, call_move
+from .jit.njit import njit
 from .normal import Normal
 from .passes import LINEARIZE, call_linearize, linearize_chunk
 from .scaled import CompiledCholesky, extrapolated, reduce, within
@@ -68,7 +68,7 @@ def burst(  # type: ignore[no-untyped-def]
 
     linearize : address of `problm.passes.linearize_chunk`.
     tools : address of what that calls (`problm.passes.tools`).
-    encode, move, A1, A2 : addresses of how a point is read and moved (`problm.fills`), and what the first one takes; 0
+    encode, move, A1, A2 : addresses of how a point is read and moved (`problm.jit.addresses`), and what the first one takes; 0
         in flat space.
     limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, the least ratio of actual to predicted
         decrease, the least pivot of the scaled Cholesky factor, the most tries from a point and the decrease, relative

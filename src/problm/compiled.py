@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .fills import ENCODE, MOVE
 from .growth import JUMP
+from .jit.addresses import ENCODE, MOVE
 from .kernels import CHUNK, Kernel, address_of, describe, loadable, loadable_type
 from .normal import Normal
 from .problem import Theta
@@ -50,7 +50,7 @@ class CompiledProblem:
     encode
         ``theta -> (q,) float64``: what the kernel reads of a point; the point itself if not given.
     moves
-        For a manifold, the same compiled: functions of the signatures `problm.fills.ENCODE` and ``MOVE``, and the two
+        For a manifold, the same compiled: functions of the signatures `problm.jit.addresses.ENCODE` and ``MOVE``, and the two
         matrices that the first one takes; many steps are then taken in one call.
     fused
         Whether a trial on all rows linearises at once (`problm.batch`). That pays where derivatives cost little beside

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import types
 
-from .jit import njit
+from .jit.njit import njit
 
 
 @njit(types.void(types.int64[::1], types.int64[::1], types.int64[::1]), nogil=True)

@@ -1,6 +1,6 @@
 r"""Compiled passes over the rows: a model, its loss and threads.
 
-A model supplies one small compiled function, the *fill* (`problm.fills`), which evaluates residuals and derivatives of
+A model supplies one small compiled function, the *fill* (`problm.jit.addresses`), which evaluates residuals and derivatives of
 a block of at most 128 rows; the passes (`problm.passes`), which are the same for every model, do the rest. A `Kernel`
 puts the two together. Sums are accumulated block by block within a chunk of 32,768 rows and pairwise over chunks.
 Chunks are cut at fixed places whatever the number of threads, so the bits do not depend on it.
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import ROW_NUMBER, describe, loadable, loadable_type
-from .fills import BLOCK, FASTMATH, FILL, address_of, fill_function, lazy_fill_function
+from .jit.addresses import BLOCK, FASTMATH, FILL, address_of, fill_function, lazy_fill_function
 from .losses import USER_CODE, Loss
 from .normal import Normal
 from .passes import costs_chunk, linearize_chunk, rows_chunk, tools

@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .jit import njit
-from .jit import part as compiled_part
+from .jit.njit import njit
+from .jit.njit import part as compiled_part
 
 Array = NDArray[np.float64]
 

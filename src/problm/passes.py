@@ -1,10 +1,10 @@
 """Compiled passes over a chunk of rows: the same for every model.
 
-They load columns, call the model's fill (`problm.fills`), apply the loss (`problm.block_costs`) and accumulate
+They load columns, call the model's fill (`problm.jit.addresses`), apply the loss (`problm.block_costs`) and accumulate
 
     cost, g = sum w J^T r, H = sum w J^T J and, for a batch, sum (w J^T r)(w J^T r)^T
 
-by products of rows of the block (`problm.gram`), which stays in the L1 cache.
+by products of rows of the block (`problm.jit.gram`), which stays in the L1 cache.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from .block_costs import ROBUST, call_robust, plain_costs, robust_costs
 from .columns import load_rows
-from .fills import BLOCK, FASTMATH, address_of, call_fill, caller
-from .gram import PRODUCTS, add_products, call_products
-from .jit import njit, part
-from .simd import elementwise, multiply, multiply_add
+from .jit.addresses import BLOCK, FASTMATH, address_of, call_fill, caller
+from .jit.gram import PRODUCTS, add_products, call_products
+from .jit.njit import njit, part
+from .jit.vectors import elementwise, multiply, multiply_add
 
 _f8, _i8 = types.float64, types.int64
 _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}

@@ -13,7 +13,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from .cholesky import LEAST_SHARE, MOST_SHARE, REFINE
-from .jit import njit
+from .jit.njit import njit
 from .normal import Normal
 
 Array = NDArray[np.float64]

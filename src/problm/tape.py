@@ -37,10 +37,10 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from . import vecmath as vm
-from .fills import BLOCK, address_of, caller, fill_function
-from .jit import part
-from .simd import elementwise, multiply, multiply_add, standard
+from .jit import elementary as vm
+from .jit.addresses import BLOCK, address_of, caller, fill_function
+from .jit.njit import part
+from .jit.vectors import elementwise, multiply, multiply_add, standard
 
 Array = NDArray[np.float64]
 

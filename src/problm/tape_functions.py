@@ -1,7 +1,7 @@
 """Functions of the tape beyond arithmetic, in families that are compiled when a program first needs one.
 
 Each takes an instruction's code, the addresses of its result and of x, y and z (128 numbers each), and its scalars.
-Loops over `problm.vecmath` are vectorised; what it does not cover is left to the C library.
+Loops over `problm.jit.elementary` are vectorised; what it does not cover is left to the C library.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import math
 import numpy as np
 
 from . import tape
-from . import vecmath as vm
-from .bits import select
-from .faddeeva import w as _w
-from .fills import BLOCK, FASTMATH
-from .jit import njit, part
+from .jit import elementary as vm
+from .jit.addresses import BLOCK, FASTMATH
+from .jit.faddeeva import w as _w
+from .jit.intrinsics import select
+from .jit.njit import njit, part
 from .tape import SCALAR, VECTOR, get, put
 
 _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
@@ -139,7 +139,7 @@ def logarithms(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
 
 @part(**_compiled)
 def _mend(op, to, a, s, u):  # type: ignore[no-untyped-def]
-    """Sines and cosines of arguments beyond the reach of `problm.vecmath`, by the C library."""
+    """Sines and cosines of arguments beyond the reach of `problm.jit.elementary`, by the C library."""
     beyond = 0
     for i in range(BLOCK):
         beyond += 0 if abs(s * get(a, i) + u) <= vm.TRIG_LIMIT else 1

@@ -26,8 +26,8 @@ from numba import types
 
 from ..block_costs import block_costs
 from ..columns import load_rows
-from ..fills import BLOCK, FASTMATH
-from ..jit import njit
+from ..jit.addresses import BLOCK, FASTMATH
+from ..jit.njit import njit
 from ..manifolds import rotate
 from ..passes import add_row_products
 

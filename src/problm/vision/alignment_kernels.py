@@ -34,7 +34,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..columns import _load_f4, _load_i4, _load_u1, _load_u2
-from ..jit import njit, part
+from ..jit.njit import njit, part
 from ..kernels import BLOCK, FASTMATH, fill_function
 
 # Layout of the fill's int64 program ...

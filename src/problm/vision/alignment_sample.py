@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from ..jit import njit
+from ..jit.njit import njit
 from ..kernels import BLOCK, FASTMATH
 from ..losses import Loss
 from . import alignment_kernels as ak

@@ -25,7 +25,7 @@ import numpy as np
 from numba import types
 
 from ..block_costs import rho
-from ..jit import njit
+from ..jit.njit import njit
 from ..manifolds import multiply, rotation_exp
 from .bundle_points import OPTIONS, _basis, _factor, _project, solve_point, workspace
 

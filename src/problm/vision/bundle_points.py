@@ -19,8 +19,8 @@ import numpy as np
 from numba import types
 
 from ..block_costs import rho
-from ..fills import FASTMATH
-from ..jit import njit
+from ..jit.addresses import FASTMATH
+from ..jit.njit import njit
 
 _f8, _i8 = types.float64, types.int64
 CAMERA = 20

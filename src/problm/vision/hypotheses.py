@@ -29,8 +29,8 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ..fills import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, caller
-from ..jit import njit
+from ..jit.addresses import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, caller
+from ..jit.njit import njit
 from ..manifolds import compiled, internal, multiply
 from ..passes import LINEARIZE, call_linearize, linearize_chunk, tools
 from ..scaled import cholesky, solve

@@ -21,7 +21,7 @@ import numpy as np
 from numba import types
 from numpy.typing import ArrayLike, NDArray
 
-from ..jit import njit
+from ..jit.njit import njit
 
 MIN_SIDE = 16
 """Least width and height of an image, in pixels."""

@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 from numpy.typing import ArrayLike, NDArray
 
-from ..jit import njit
+from ..jit.njit import njit
 from ..support.memory import as_bytes
 from ..support.npy import load_arrays
 

@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from ..jit import njit
+from ..jit.njit import njit
 from .images import Image, Plane, of_pixels
 
 _f4, _i8 = types.float32, types.int64

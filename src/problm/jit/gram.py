@@ -19,8 +19,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .fills import caller
-from .jit import njit
+from .addresses import caller
+from .njit import njit
 
 BLOCK = 128
 _LANES = 4

@@ -22,8 +22,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .bits import select
-from .jit import part
+from .intrinsics import select
+from .njit import part
 
 _TERMS = 40
 _L = math.sqrt(_TERMS / math.sqrt(2.0))

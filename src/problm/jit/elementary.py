@@ -52,8 +52,8 @@ from __future__ import annotations
 
 import math
 
-from .bits import bits_of, fma, number_of, select, shift_right
-from .jit import part
+from .intrinsics import bits_of, fma, number_of, select, shift_right
+from .njit import part
 
 _inline = part(forceinline=True, nogil=True, error_model="numpy", fastmath={"contract"})
 

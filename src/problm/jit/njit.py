@@ -73,7 +73,7 @@ class Lazy:
         return self.compiled(*args)
 
     def get_compile_result(self, signature: Any) -> Any:
-        """Numba's, for `problm.fills.address_of`."""
+        """Numba's, for `problm.jit.addresses.address_of`."""
         return self.compiled.get_compile_result(signature)
 
 

@@ -24,7 +24,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .jit import njit
+from .njit import njit
 
 BLOCK = 128
 
