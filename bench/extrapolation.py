@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 import problm
-from problm import system
 from problm.curves import fit
+from problm.linalg import quadratic as system
 
 from . import environment
 from .__main__ import write_text

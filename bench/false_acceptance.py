@@ -28,10 +28,10 @@ import problm
 from problm.acceptance import Holdout, Step
 from problm.batch import Batch
 from problm.chunked import ChunkedProblem
+from problm.linalg.quadratic import Space, System
 from problm.losses import Loss
 from problm.rows import FunctionRows
 from problm.sources import Sliced, even_ends
-from problm.system import Space, System
 
 from . import record
 from .experiments.calibration import upper_limit

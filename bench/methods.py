@@ -17,8 +17,8 @@ import numpy as np
 
 from problm.acceptance import Holdout, Paper, RelaxedPaper
 from problm.graduated import graduated
+from problm.linalg.normal import Normal
 from problm.losses import Loss
-from problm.normal import Normal
 from problm.problem import Problem
 from problm.result import Result
 from problm.solver import solve

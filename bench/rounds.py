@@ -147,8 +147,8 @@ def _answers(d: int) -> tuple[float, int]:
     """Seconds to read and add an answer to a trial step, and its bytes, by those of a thousand partitions."""
     from problm import shards
     from problm.chunked import add_pairwise
+    from problm.linalg.normal import Normal
     from problm.moments import Moments
-    from problm.normal import Normal
 
     moments = Moments.of(np.arange(10.0), extremes=True)
     parts = [

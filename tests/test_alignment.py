@@ -15,8 +15,8 @@ from scipy.ndimage import gaussian_filter, map_coordinates
 
 import problm
 from problm import align
+from problm.linalg.normal import Normal
 from problm.losses import LOSSES
-from problm.normal import Normal
 from problm.solver import solve
 from problm.vision.alignment_result import OVERLAYS
 from problm.vision.secant import SecantProblem
@@ -400,10 +400,10 @@ def test_learned_curvature_converges_where_gauss_newton_crawls(monkeypatch: pyte
     plain, learned = _Valley(), _Valley()
     asked: list[int] = []
     with monkeypatch.context() as patched:
-        patched.setattr("problm.system.System.extrapolated", lambda *args: asked.append(1))
+        patched.setattr("problm.linalg.quadratic.System.extrapolated", lambda *args: asked.append(1))
         solve(SecantProblem(_Valley()), start, acceptance="full", gtol=1e-9, ftol=1e-14)
     assert not asked, "what was learned is not extrapolated too"
-    monkeypatch.setattr("problm.system.NEAR", 0.0)  # nor is plain Gauss-Newton, to compare it with
+    monkeypatch.setattr("problm.linalg.quadratic.NEAR", 0.0)  # nor is plain Gauss-Newton, to compare it with
     a = solve(plain, start, acceptance="full", gtol=1e-9, ftol=1e-14)
     wrapped = SecantProblem(learned)
     b = solve(wrapped, start, acceptance="full", gtol=1e-9, ftol=1e-14)

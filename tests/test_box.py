@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problm.box import minimum_in_box
+from problm.linalg.box import minimum_in_box
 
 
 @settings(max_examples=300, deadline=None)

@@ -307,7 +307,7 @@ def run_on_batches(problem, policy, rng):
     """Levenberg-Marquardt to convergence on a fixed batch, so that late steps truly raise the cost over all rows."""
     from problm.acceptance import Step
     from problm.batch import Batch
-    from problm.system import Space, System
+    from problm.linalg.quadratic import Space, System
 
     batch = Batch(problem, np.array([1.0, 1.0, 0.0]) + 0.3 * rng.standard_normal(3), 500)
     for _ in range(8):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import problm
-from problm.normal import Normal
-from problm.scaled import CompiledCholesky
-from problm.system import Space, System
+from problm.linalg.cholesky_compiled import CompiledCholesky
+from problm.linalg.normal import Normal
+from problm.linalg.quadratic import Space, System
 from problm.termination import Termination
 
 BOTH = pytest.mark.parametrize("compiled", [None, CompiledCholesky], ids=["numpy", "compiled"])
@@ -67,7 +67,7 @@ def test_a_robust_fit_takes_fewer_passes_to_the_same_minimum(monkeypatch, kind):
         return problm.least_squares(fun, [1, 0.5, 0], data=data, loss="cauchy", f_scale=0.3, jac="3-point", **options)
 
     extrapolated = fit()
-    monkeypatch.setattr("problm.system.NEAR", 0.0)
+    monkeypatch.setattr("problm.linalg.quadratic.NEAR", 0.0)
     plain = fit()
     assert extrapolated.success
     assert extrapolated.nit <= 0.75 * plain.nit

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from problm import bounds
+from problm.linalg.normal import Clusters, Normal
 from problm.moments import Moments
-from problm.normal import Clusters, Normal
 
 
 def cluster_normal(jacobian, residual, starts):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problm.normal import Normal, inverse_spd, solve_unit
+from problm.linalg.normal import Normal, inverse_spd, solve_unit
 
 
 def solve_spd(matrix, vector):

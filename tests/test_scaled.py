@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from problm.normal import Normal
-from problm.scaled import CompiledCholesky
-from problm.system import Space, System
+from problm.linalg.cholesky_compiled import CompiledCholesky
+from problm.linalg.normal import Normal
+from problm.linalg.quadratic import Space, System
 
 
 @pytest.mark.parametrize("compiled", [None, CompiledCholesky], ids=["numpy", "compiled"])

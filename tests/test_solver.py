@@ -450,8 +450,8 @@ def test_a_step_that_bounds_cut_still_goes_down():
 
 def test_the_model_is_minimised_within_the_box():
     """The bounded step is where the projected gradient of the damped model vanishes, whatever the bounds."""
-    from problm.normal import Normal
-    from problm.system import Space, System
+    from problm.linalg.normal import Normal
+    from problm.linalg.quadratic import Space, System
 
     rng = np.random.default_rng(0)
     for _ in range(200):

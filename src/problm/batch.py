@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .linalg.normal import Normal
 from .moments import Moments
-from .normal import Normal
 from .problem import Problem, Theta
 
 Array = NDArray[np.float64]

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import types
 
-from . import system as systems
-from .cholesky import REFINE
 from .damping import TrustRegion
 from .jit.addresses import address_of, call_encode, call_move
 from .jit.njit import njit
-from .normal import Normal
+from .linalg import quadratic as systems
+from .linalg.cholesky import REFINE
+from .linalg.cholesky_compiled import CompiledCholesky, extrapolated, reduce, within
+from .linalg.normal import Normal
+from .linalg.quadratic import System
 from .passes import LINEARIZE, call_linearize, linearize_chunk
-from .scaled import CompiledCholesky, extrapolated, reduce, within
 from .solver import LEAST_RATIO, MOST_TRIALS
-from .system import System
 from .termination import MOST_BLIND, ROUNDING
 
 if TYPE_CHECKING:

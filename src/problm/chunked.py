@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chunk_order import ChunkOrder, Segment
+from .linalg.normal import Clusters, Normal
 from .moments import Moments
-from .normal import Clusters, Normal
 from .problem import Theta
 from .rows import Modelled, Rows
 from .sources import Columns, Source, even_ends, row_bytes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .growth import JUMP
 from .jit.addresses import ENCODE, MOVE
 from .kernels import CHUNK, Kernel, address_of, describe, loadable, loadable_type
-from .normal import Normal
+from .linalg.normal import Normal
 from .problem import Theta
 from .sampling import SampledColumns
 

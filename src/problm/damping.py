@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .system import System
+    from .linalg.quadratic import System
 
 Array = NDArray[np.float64]
 

@@ -29,7 +29,7 @@ from . import shards
 from .chunked import add_pairwise
 from .cluster import Cluster
 from .distributed_batch import DistributedBatch
-from .normal import Normal
+from .linalg.normal import Normal
 from .problem import Theta
 from .rows import Columns, Modelled, Rows
 from .sampling import as_generator

@@ -11,8 +11,8 @@ import numpy as np
 from . import shards
 from .batch import Batch
 from .chunked import add_pairwise
+from .linalg.normal import Normal
 from .moments import Moments
-from .normal import Normal
 from .problem import Theta
 
 if TYPE_CHECKING:

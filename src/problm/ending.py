@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .linalg.quadratic import Space
 from .problem import Problem, Theta
 from .result import Result, Status
-from .system import Space
 
 if TYPE_CHECKING:
     from .solver import _Run

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .linalg.normal import Normal
 from .losses import Loss
-from .normal import Normal
 from .problem import Theta
 from .sampling import SampledColumns
 from .termination import FEW

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from .columns import ROW_NUMBER, describe, loadable, loadable_type
 from .jit.addresses import BLOCK, FASTMATH, FILL, address_of, fill_function, lazy_fill_function
+from .linalg.cholesky_compiled import CompiledCholesky
+from .linalg.normal import Normal
 from .losses import USER_CODE, Loss
-from .normal import Normal
 from .passes import costs_chunk, linearize_chunk, rows_chunk, tools
-from .scaled import CompiledCholesky
 from .support.threads import available_threads, pool
 
 __all__ = [

@@ -9,7 +9,7 @@ replacement from many),
     var(mean) = m / (m - 1) * sum (y_u - s_u mean)^2 / (sum s)^2,      m units,
 
 which is the simple sample's formula when every s_u is one. It assumes that the units were drawn at random, and
-nothing about the rows within a unit. The same linearisation, for gradients, is in `problm.normal.Clusters`.
+nothing about the rows within a unit. The same linearisation, for gradients, is in `problm.linalg.normal.Clusters`.
 """
 
 from __future__ import annotations

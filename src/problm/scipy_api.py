@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from . import inputs
 from .backends import backend_rows, detect
 from .functions import JACOBIANS, FunctionProblem
+from .linalg.quadratic import Space
 from .losses import as_loss
 from .named import chosen_columns
 from .options import suggest
@@ -20,7 +21,6 @@ from .result import Result
 from .rows import Rows, compiled_rows, function_rows
 from .solver import solve
 from .sources import is_stored
-from .system import Space
 
 Array = NDArray[np.float64]
 _METHODS = {"problm": "problm", "lm": "lm", "trf": "problm", "dogbox": "problm"}

@@ -163,9 +163,9 @@ def separable_fit(
     >>> fit.coefficients.shape, bool(np.all(abs(fit.alpha - [0.4, 2.0]) < 4 * fit.standard_errors))
     ((10000, 3), True)
     """
+    from .linalg.quadratic import Space
     from .solver import solve
     from .support.threads import available_threads
-    from .system import Space
 
     alpha = parameters("alpha0", alpha0)
     samples, Y = np.asarray(x), np.asarray(y)

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .linalg.normal import Normal
 from .losses import Loss
-from .normal import Normal
 from .sampling import SampledColumns
 
 Array = NDArray[np.float64]

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .linalg.normal import Normal
 from .losses import USER_CODE, Loss
-from .normal import Normal
 from .sampling import SampledColumns
 from .support.reduction import sum_chunks
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .linalg.normal import Normal
 from .moments import Moments
-from .normal import Normal
 from .problem import Theta
 from .rows import Rows
 

@@ -6,7 +6,7 @@ Minimise ``f(theta) = sum_i f_i(theta)``, ``f_i = loss(||r_i||)``, i = 1..N, ove
    evaluated again.
 2. *Enough?* At K = N: has it converged? Below: is the batch exhausted (`problm.growth`)? Then grow it.
 3. *Step*: ``(H + lambda D) s = -g``; try it on S; raise lambda until the cost of S falls (`problm.damping`). At K = N,
-   near the minimum, first one that is extrapolated from the last (`problm.cholesky`).
+   near the minimum, first one that is extrapolated from the last (`problm.linalg.cholesky`).
 4. *Accept?* At K = N: yes, that is LM. Below: the policy judges whether the cost over all blocks falls too
    (`problm.acceptance`), and may ask for a larger batch.
 
@@ -32,11 +32,11 @@ from .batch import Batch
 from .damping import Damping, TrustRegion, as_damping
 from .ending import not_finite, refuse_underflow, result_of
 from .growth import JUMP, Growth
+from .linalg.quadratic import Space, System
 from .options import Options
 from .problem import Problem, Theta
 from .result import History, Result, State, Status
 from .sampling import as_generator
-from .system import Space, System
 from .termination import Termination
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """When all residuals agree that the point is a minimum.
 
 Convergence is declared on all residuals only, from a linearisation *at the returned point*, so that the result
-carries a certificate. Tests, on the mean quadratic model (`problm.system.System`):
+carries a certificate. Tests, on the mean quadratic model (`problm.linalg.quadratic.System`):
 
 gradient
     the cosine between the residual vector and the tangent space, ``sqrt(decrement / cost)``, is below gtol, or the
@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .linalg.quadratic import System
 from .result import Status
-from .system import System
 
 _FLAT = 8e-6
 """What the best step of a tenth of the point's length may still gain, relatively, where the gradient is judged by its

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..chunked import add_pairwise
+from ..linalg.normal import Normal
 from ..losses import Loss
-from ..normal import Normal
 from ..problem import Theta
 from ..rows import Columns, Modelled
 from ..sampling import SampledColumns

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from ..compiled import CompiledProblem
 from ..growth import JUMP
 from ..kernels import Kernel, available_threads
+from ..linalg.normal import Normal
 from ..losses import Loss
-from ..normal import Normal
 from ..problem import Theta
 from . import alignment_kernels as ak
 from .alignment_sample import Sample, look_up, score_warps

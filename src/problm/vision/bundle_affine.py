@@ -31,11 +31,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..kernels import CHUNK, available_threads, describe, loadable, square
+from ..linalg.cholesky_compiled import CompiledCholesky
+from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss, as_loss
-from ..normal import Normal
 from ..result import Result
 from ..sampling import SampledColumns, as_generator
-from ..scaled import CompiledCholesky
 from ..support.reduction import sum_chunks
 from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
 from .affine_start import check_positive, factorise, fixed_depths, given_cameras

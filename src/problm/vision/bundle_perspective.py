@@ -30,8 +30,8 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
+from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss
-from ..normal import Normal
 from ..sampling import RandomOrder
 from ..support.reduction import sum_chunks
 from .bundle_kernels import COLUMNS, costs_chunk, homogeneous, linearize_chunk, move_cameras

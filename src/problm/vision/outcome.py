@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..compiled import CompiledProblem
+from ..linalg.normal import inverse_spd
 from ..losses import Loss
-from ..normal import inverse_spd
 from ..result import Result
 
 Array = NDArray[np.float64]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv, dsygvd
 
-from ..normal import Normal
+from ..linalg.normal import Normal
 from ..problem import Problem, Theta
 
 Array = NDArray[np.float64]

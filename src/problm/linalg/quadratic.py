@@ -3,7 +3,7 @@ r"""The quadratic model of a batch's mean cost, and the steps that it proposes.
 With g and H the means over the batch, the model of the change of the mean cost is ``g^T s + s^T H s / 2``.
 A step solves ``(H + lambda D) s = -g``. Lengths are those of parameters scaled to a unit diagonal of H, where
 Marquardt's ``D = diag(H)`` is the identity and rank does not depend on units. Well-conditioned systems without limits,
-which are most, are solved as they are (`problm.cholesky`); others are scaled.
+which are most, are solved as they are (`problm.linalg.cholesky`); others are scaled.
 
 Normal equations square the condition of the Jacobian. Where their Cholesky factor shows that half of the digits are
 gone, the triangular factor of the Jacobian itself is asked for (`Problem.factor`, a QR over the rows, only for small
@@ -176,7 +176,7 @@ class System:
 
     def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float] | None:
         """What `step` gives, for a step that the last one and what Gauss-Newton promised for it help to make longer or
-        shorter (`problm.cholesky.Cholesky.extrapolated`); None far from the minimum, or where it does not apply."""
+        shorter (`problm.linalg.cholesky.Cholesky.extrapolated`); None far from the minimum, or where it does not apply."""
         if self._factored is None or not self.decrement < NEAR * self.cost:
             return None
         step: tuple[Array, float, float] | None = self._factored.extrapolated(taken, promised)

@@ -1,6 +1,6 @@
 """The scaled normal equations of few parameters, in compiled calls.
 
-`problm.cholesky` does the same with a dozen NumPy calls, which take several times as long. Problems whose rows are
+`problm.linalg.cholesky` does the same with a dozen NumPy calls, which take several times as long. Problems whose rows are
 compiled use this one (`Normal.compiled`); others would have to load Numba for it.
 """
 
@@ -12,8 +12,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from ..jit.njit import njit
 from .cholesky import LEAST_SHARE, MOST_SHARE, REFINE
-from .jit.njit import njit
 from .normal import Normal
 
 Array = NDArray[np.float64]
@@ -177,7 +177,7 @@ def within(vectors, matrix, radius, step):  # type: ignore[no-untyped-def]
     error_model="numpy",
 )
 def extrapolated(count, gradient, hessian, plain, decrement, taken, promised, step):  # type: ignore[no-untyped-def]
-    """Write to ``step`` what `problm.cholesky.Cholesky.extrapolated` makes of the Gauss-Newton step ``plain``.
+    """Write to ``step`` what `problm.linalg.cholesky.Cholesky.extrapolated` makes of the Gauss-Newton step ``plain``.
 
     Returns its predicted decrease and squared length, or zeros.
     """
@@ -226,7 +226,7 @@ def noise(count, gradient, outer, vectors, matrix):  # type: ignore[no-untyped-d
 
 
 class CompiledCholesky:
-    """`problm.cholesky.Cholesky`, compiled."""
+    """`problm.linalg.cholesky.Cholesky`, compiled."""
 
     __slots__ = ("_matrix", "_normal", "_vectors", "decrement", "pivot", "squares", "step")
 

@@ -53,7 +53,7 @@ class Normal:
     where it was not asked for. A block is its own unit unless ``clusters`` says otherwise."""
     clusters: Clusters | None = None
     compiled: Any = None
-    """`problm.scaled.CompiledCholesky`, where the rows were compiled; None: NumPy."""
+    """`problm.linalg.cholesky_compiled.CompiledCholesky`, where the rows were compiled; None: NumPy."""
 
     def __add__(self, other: Normal) -> Normal:
         outer = None if self.outer is None or other.outer is None else self.outer + other.outer
@@ -99,7 +99,7 @@ class Normal:
         clusters = None if sums["clusters"] is None else Clusters(*sums["clusters"])
         compiled: Any = None
         if sums["compiled"]:
-            from . import scaled
+            from . import cholesky_compiled as scaled
 
             compiled = scaled.CompiledCholesky
         return cls(**{**sums, "clusters": clusters, "compiled": compiled})
