@@ -148,7 +148,7 @@ def _answers(d: int) -> tuple[float, int]:
     from problm import shards
     from problm.chunked import add_pairwise
     from problm.linalg.normal import Normal
-    from problm.moments import Moments
+    from problm.sampling.moments import Moments
 
     moments = Moments.of(np.arange(10.0), extremes=True)
     parts = [

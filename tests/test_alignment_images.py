@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from problm.sampling import count_free
+from problm.sampling.order import count_free
 from problm.vision import images
 from problm.vision.images import Image, read_image
 from problm.vision.pixel_order import PixelOrder, draw_stratified

@@ -16,7 +16,7 @@ from problm import manifolds
 from problm.checkpoint import Checkpoint, _decode, _encode, _pack, _unpack
 from problm.losses import Loss
 from problm.rows import FunctionRows
-from problm.sampling import RandomOrder
+from problm.sampling.order import RandomOrder
 
 START = np.array([1.0, 1.0, 0.0])
 

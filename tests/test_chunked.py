@@ -13,10 +13,10 @@ from scipy import optimize
 
 import problm
 from problm.acceptance import Holdout
-from problm.chunk_order import GROUPS, ChunkOrder
 from problm.chunked import ChunkedProblem, add_pairwise
 from problm.losses import Loss
 from problm.rows import FunctionRows
+from problm.sampling.chunk_order import GROUPS, ChunkOrder
 from problm.solver import solve
 from problm.sources import Sliced, even_ends, open_source
 

@@ -15,8 +15,8 @@ from problm import shards
 from problm.acceptance import Paper
 from problm.distributed import DistributedOrder, distributed_problem
 from problm.losses import Loss
-from problm.moments import Moments
 from problm.rows import FunctionRows
+from problm.sampling.moments import Moments
 from problm.shards import Request
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")

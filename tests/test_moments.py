@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from problm import bounds
 from problm.linalg.normal import Clusters, Normal
-from problm.moments import Moments
+from problm.sampling.moments import Moments
 
 
 def cluster_normal(jacobian, residual, starts):

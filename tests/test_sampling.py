@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from problm.columns import load_rows
-from problm.free_rows import by_walking
-from problm.sampling import RandomOrder, SampledColumns, as_generator, by_searching, gather
+from problm.sampling.order import RandomOrder, SampledColumns, as_generator, by_searching, gather
+from problm.sampling.order_compiled import by_walking
 
 ALPHA = 1e-4
 

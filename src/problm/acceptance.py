@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from . import bounds
 from .batch import Batch
-from .moments import Moments
+from .sampling.moments import Moments
 
 Array = NDArray[np.float64]
 _MISSING = object()

@@ -6,11 +6,11 @@ while the batch is smaller than everything; at K = n there are nothing but sums.
 
 When the batch becomes everything the blocks are read in their natural order, in place. Where fewer than half
 of them are new, only those are gathered and evaluated; else all are, because gathering a row at random costs
-about what evaluating it does (`problm.sampling`).
+about what evaluating it does (`problm.sampling.order`).
 
 A problem whose passes over everything wait for its data, not for arithmetic, says ``fused = True``: a trial on
 everything then linearises there too, so that an accepted step needs one pass and not two. A problem whose rows were
-not drawn one by one describes their changes by ``moments(values, lo, hi)`` (`problm.moments`).
+not drawn one by one describes their changes by ``moments(values, lo, hi)`` (`problm.sampling.moments`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .linalg.normal import Normal
-from .moments import Moments
 from .problem import Problem, Theta
+from .sampling.moments import Moments
 
 Array = NDArray[np.float64]
 _LARGEST_FACTOR = 5_000_000

@@ -1,6 +1,6 @@
 """A problem whose rows are read from a `problm.sources.Source`: they need not fit into memory.
 
-Below everything, the rows of the batch and of its hold-out block are drawn by a `problm.chunk_order.ChunkOrder`, read
+Below everything, the rows of the batch and of its hold-out block are drawn by a `problm.sampling.chunk_order.ChunkOrder`, read
 once and kept. On everything, a thread reads pieces of the file ahead, in order, while the others compute; nothing is
 kept but sums. Such a pass waits for the disk, so a trial step is linearised at once (``fused``): the second of two
 passes already is the certificate.
@@ -21,11 +21,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .chunk_order import ChunkOrder, Segment
 from .linalg.normal import Clusters, Normal
-from .moments import Moments
 from .problem import Theta
 from .rows import Modelled, Rows
+from .sampling.chunk_order import ChunkOrder, Segment
+from .sampling.moments import Moments
 from .sources import Columns, Source, even_ends, row_bytes
 from .support.memory import as_bytes
 

@@ -13,7 +13,7 @@ from .jit.addresses import ENCODE, MOVE
 from .kernels import CHUNK, Kernel, address_of, describe, loadable, loadable_type
 from .linalg.normal import Normal
 from .problem import Theta
-from .sampling import SampledColumns
+from .sampling.order import SampledColumns
 
 Array = NDArray[np.float64]
 

@@ -32,7 +32,7 @@ from .distributed_batch import DistributedBatch
 from .linalg.normal import Normal
 from .problem import Theta
 from .rows import Columns, Modelled, Rows
-from .sampling import as_generator
+from .sampling.order import as_generator
 from .shards import Request
 
 Array = NDArray[np.float64]

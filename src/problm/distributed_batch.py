@@ -12,8 +12,8 @@ from . import shards
 from .batch import Batch
 from .chunked import add_pairwise
 from .linalg.normal import Normal
-from .moments import Moments
 from .problem import Theta
+from .sampling.moments import Moments
 
 if TYPE_CHECKING:
     from .distributed import DistributedProblem

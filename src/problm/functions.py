@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .linalg.normal import Normal
 from .losses import Loss
 from .problem import Theta
-from .sampling import SampledColumns
+from .sampling.order import SampledColumns
 from .termination import FEW
 
 Array = NDArray[np.float64]

@@ -2,7 +2,7 @@
 
 A problem is N residual blocks ``r_i(theta)`` of length p with costs ``f_i = loss(||r_i||)``. The solver never
 sees the blocks' data: it asks for sums over a range of *positions* ``[lo, hi)`` in the problem's own random
-order. Position ranges are only ever cut where the solver has cut before (see `problm.sampling`), and the
+order. Position ranges are only ever cut where the solver has cut before (see `problm.sampling.order`), and the
 range ``[0, n)`` is everything, which a problem reads in its natural order, in place.
 """
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .sampling import as_generator
+from .sampling.order import as_generator
 from .sources import Source, choose, even_ends, open_source, row_bytes
 from .support.memory import as_bytes
 from .support.npy import sound_parquet

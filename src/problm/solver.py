@@ -36,7 +36,7 @@ from .linalg.quadratic import Space, System
 from .options import Options
 from .problem import Problem, Theta
 from .result import History, Result, State, Status
-from .sampling import as_generator
+from .sampling.order import as_generator
 from .termination import Termination
 
 if TYPE_CHECKING:

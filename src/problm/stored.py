@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from . import inputs
-from .chunk_order import ChunkOrder
 from .chunked import ChunkedProblem
 from .problem import Problem
 from .result import Result
 from .rows import Columns, Rows
+from .sampling.chunk_order import ChunkOrder
 from .sources import Source, open_source, row_bytes
 from .support.memory import as_bytes
 

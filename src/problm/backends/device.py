@@ -19,7 +19,7 @@ from ..linalg.normal import Normal
 from ..losses import Loss
 from ..problem import Theta
 from ..rows import Columns, Modelled
-from ..sampling import SampledColumns
+from ..sampling.order import SampledColumns
 
 Array = NDArray[np.float64]
 CHUNK = 8192

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from ..losses import LOSSES, Loss, as_loss
 from ..options import Options, suggest
-from ..sampling import as_generator
+from ..sampling.order import as_generator
 from .alignment_result import Alignment
 from .alignment_search import COARSEST_SIDE, Search
 from .images import Source, read_image

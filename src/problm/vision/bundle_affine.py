@@ -35,7 +35,7 @@ from ..linalg.cholesky_compiled import CompiledCholesky
 from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss, as_loss
 from ..result import Result
-from ..sampling import SampledColumns, as_generator
+from ..sampling.order import SampledColumns, as_generator
 from ..support.reduction import sum_chunks
 from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
 from .affine_start import check_positive, factorise, fixed_depths, given_cameras

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss
-from ..sampling import RandomOrder
+from ..sampling.order import RandomOrder
 from ..support.reduction import sum_chunks
 from .bundle_kernels import COLUMNS, costs_chunk, homogeneous, linearize_chunk, move_cameras
 from .camera_models import GROUPS, MODELS, project

@@ -34,7 +34,7 @@ from ..graduated import graduated
 from ..losses import Loss, as_loss
 from ..options import Options
 from ..result import Result
-from ..sampling import as_generator
+from ..sampling.order import as_generator
 from ..solver import solve
 from .consensus import estimate_threshold, inlier_quantile, log_chance, vote_weights
 from .last_loss import WIDTHS, best_width

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from numba import types
 
-from .jit.njit import njit
+from ..jit.njit import njit
 
 
 @njit(types.void(types.int64[::1], types.int64[::1], types.int64[::1]), nogil=True)
 def by_walking(chosen, taken, union):  # type: ignore[no-untyped-def]
-    """`problm.sampling.count_free` in one walk over both."""
+    """`problm.sampling.order.count_free` in one walk over both."""
     wanted = len(union) > 0
     i = 0
     for j in range(len(chosen)):

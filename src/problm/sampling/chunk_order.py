@@ -9,7 +9,7 @@ may be alike: files are often sorted by time, place or experiment. So a segment 
 3. the chunks are dealt into at most 64 groups at random. A group is the sampling unit of the statistics.
 
 Assumed is only that the draws are random. Rows within a chunk may be as alike as they like: the spread *between* the
-groups is what the sample's error is computed from (`problm.moments`, "random groups": Wolter, Introduction to
+groups is what the sample's error is computed from (`problm.sampling.moments`, "random groups": Wolter, Introduction to
 Variance Estimation, chapter 2), so a sorted file makes the acceptance test wider and the batch grow sooner, and
 nothing else. The rows of chunks that were opened but not taken are not drawn any more; the hold-out block thus always
 lies in other chunks than the batch, which makes the test stricter than it need be, not laxer.
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .sampling import RandomOrder, as_generator
+from .order import RandomOrder, as_generator
 
 Index = NDArray[np.int64]
 GROUPS = 64

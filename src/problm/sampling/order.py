@@ -43,7 +43,7 @@ def count_free(chosen: Index, taken: Index, union: Index) -> None:
     ``taken`` is ascending; ``union`` gets all of its rows and the chosen ones, ascending, unless it is empty.
     """
     if "numba" in sys.modules:  # the same rows, sooner; but to load it takes longer than most solves without it
-        from .free_rows import by_walking
+        from .order_compiled import by_walking
 
         by_walking(chosen, taken, union)
     else:
@@ -175,7 +175,7 @@ class SampledColumns:
 
         Below n the arrays are the gathered ones, described once for every batch and hold-out block that they hold.
         """
-        from .columns import describe
+        from ..columns import describe
 
         if hi == self.n and (lo == 0 or hi > self._kept):
             rows = self.rows(lo, hi)
