@@ -54,7 +54,7 @@ def models() -> dict[str, Any]:
 
 def operations(program: Any, count: int) -> int:
     """Floating-point operations a row of the first ``count`` vector instructions of a tape."""
-    from problm import tape
+    from problm.kernels import tape
 
     own = {
         tape.FILL: 0, tape.LIN1: 2, tape.LIN2: 4, tape.PROD: 3, tape.MADD: 5, tape.RECIPROCAL: 3, tape.POWER: 87,

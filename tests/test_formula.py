@@ -14,7 +14,7 @@ import problm
 from problm.expression import TraceError, parameter, variable
 from problm.fitmodel import Model, as_model, model
 from problm.formulas import MAX_LENGTH, FormulaError, formula
-from problm.kernels import address_of, describe
+from problm.kernels.kernel import address_of, describe
 from problm.losses import Loss
 from problm.tracing import trace
 

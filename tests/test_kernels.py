@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 
 from problm.compiled import CompiledProblem
-from problm.kernels import (
-    BLOCK,
-    CHUNK,
-    ROW_NUMBER,
-    Kernel,
-    available_threads,
-    describe,
-    fill_function,
-    loadable,
-)
+from problm.kernels.kernel import BLOCK, CHUNK, ROW_NUMBER, Kernel, available_threads, describe, fill_function, loadable
 from problm.losses import LOSSES, Loss, as_loss
 
 

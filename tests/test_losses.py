@@ -120,7 +120,7 @@ def test_nan_is_never_hidden(name):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_compiled_loss_is_the_numpy_loss(name):
-    from problm.block_costs import rho
+    from problm.kernels.losses import rho
 
     loss = Loss.named(name)
     z = np.concatenate([Z, [math.inf]])

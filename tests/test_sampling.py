@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from problm.columns import load_rows
+from problm.kernels.columns import load_rows
 from problm.sampling.order import RandomOrder, SampledColumns, as_generator, by_searching, gather
 from problm.sampling.order_compiled import by_walking
 

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from problm import expression as ex
-from problm import tape
 from problm.assembler import assemble
 from problm.differentiate import PARTIALS, derivatives
 from problm.expression import NUMPY, constant, evaluate, exp, make, parameter, variable, where
-from problm.kernels import Kernel, describe
+from problm.kernels import tape
+from problm.kernels.kernel import Kernel, describe
 from problm.losses import Loss
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from problm.kernels import address_of, describe
+from problm.kernels.kernel import address_of, describe
 from problm.manifolds import essential_point, rotation_exp, skew
 from problm.vision import hypotheses as hy
 from problm.vision import two_view as tv

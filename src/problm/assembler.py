@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from . import tape
 from .expression import Expression, constant, make, topological
+from .kernels import tape
 
 _ZERO, _ONE = constant(0.0), constant(1.0)
 
@@ -32,7 +32,7 @@ Term = tuple[Expression, int | None]
 
 @dataclass(frozen=True)
 class Program:
-    """What the tape reads; see `problm.tape`."""
+    """What the tape reads; see `problm.kernels.tape`."""
 
     code: NDArray[np.int64]
     constants: NDArray[np.float64]

@@ -19,12 +19,12 @@ from numba import types
 from .damping import TrustRegion
 from .jit.addresses import address_of, call_encode, call_move
 from .jit.njit import njit
+from .kernels.passes import LINEARIZE, call_linearize, linearize_chunk
 from .linalg import quadratic as systems
 from .linalg.cholesky import REFINE
 from .linalg.cholesky_compiled import CompiledCholesky, extrapolated, reduce, within
 from .linalg.normal import Normal
 from .linalg.quadratic import System
-from .passes import LINEARIZE, call_linearize, linearize_chunk
 from .solver import LEAST_RATIO, MOST_TRIALS
 from .termination import MOST_BLIND, ROUNDING
 
@@ -66,8 +66,8 @@ def burst(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Steps tried, and everything else brought up to date: where the last step that was taken led to.
 
-    linearize : address of `problm.passes.linearize_chunk`.
-    tools : address of what that calls (`problm.passes.tools`).
+    linearize : address of `problm.kernels.passes.linearize_chunk`.
+    tools : address of what that calls (`problm.kernels.passes.tools`).
     encode, move, A1, A2 : addresses of how a point is read and moved (`problm.jit.addresses`), and what the first one takes; 0
         in flat space.
     limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, the least ratio of actual to predicted

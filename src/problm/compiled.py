@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .growth import JUMP
 from .jit.addresses import ENCODE, MOVE
-from .kernels import CHUNK, Kernel, address_of, describe, loadable, loadable_type
+from .kernels.kernel import CHUNK, Kernel, address_of, describe, loadable, loadable_type
 from .linalg.normal import Normal
 from .problem import Theta
 from .sampling.order import SampledColumns

@@ -1,7 +1,7 @@
 """Models of curves and of rows of residuals that run compiled.
 
 A `Model` knows its function as an expression (a formula, a ready-made model) or as a Python function that is
-recorded when the number of columns is known. It makes `problm.kernels.Kernel` objects for the front door, evaluates
+recorded when the number of columns is known. It makes `problm.kernels.kernel.Kernel` objects for the front door, evaluates
 itself and its derivatives, and guesses a start.
 """
 
@@ -24,7 +24,7 @@ from .losses import Loss
 from .tracing import outputs, trace
 
 if TYPE_CHECKING:
-    from .kernels import Kernel
+    from .kernels.kernel import Kernel
 
 Array = NDArray[np.float64]
 Guess = Callable[[Array, Array], Sequence[float]]
@@ -114,7 +114,7 @@ class Model:
         columns, shape = self._columns(x)
         theta = self._theta(parameters)
         kernel = self._value_kernel(len(columns), len(theta))
-        from .kernels import describe
+        from .kernels.kernel import describe
 
         values = kernel.residuals(theta, describe(columns), len(columns[0]))
         return values[:, 0].reshape(shape)[()]
@@ -124,7 +124,7 @@ class Model:
         columns, _ = self._columns(x)
         theta = self._theta(parameters)
         kernel = self._value_kernel(len(columns), len(theta))
-        from .kernels import describe
+        from .kernels.kernel import describe
 
         return kernel.jacobian(theta, describe(columns), len(columns[0]))[:, 0]
 
@@ -194,11 +194,11 @@ class Model:
 
     def _kernel(self, key: Any, traced: Any, compiled: Any, loss: Loss, threads: int | None) -> Kernel:
         """The kernel of a program, or of a compiled function where it cannot be recorded; made once."""
-        from .kernels import Kernel
+        from .kernels.kernel import Kernel
 
         if key not in self._made:
-            from . import tape
             from .assembler import assemble
+            from .kernels import tape
 
             d = key[2]
             try:

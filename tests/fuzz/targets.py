@@ -277,7 +277,7 @@ ARGUMENTS = st.tuples(
 def _arguments() -> st.SearchStrategy[Any]:
     """The cases, once everything is compiled: that takes longer than a case may."""
     import problm.cli.app
-    import problm.tape
+    import problm.kernels.tape
     import problm.vision.alignment
     import problm.vision.bundle
     import problm.vision.fundamental

@@ -13,7 +13,7 @@ log, log1p
     ``s = f / (2 + f)`` with the coefficients of fdlibm.
 sin, cos
     ``x = k pi/2 + r`` with pi/2 in three parts of 33 bits and a rest, ``r`` in two parts; fdlibm's polynomials.
-    Right while ``|x| <= TRIG_LIMIT``; beyond it call the C library (`problm.tape` does).
+    Right while ``|x| <= TRIG_LIMIT``; beyond it call the C library (`problm.kernels.tape` does).
 arctan
     reduced to ``|x| <= tan(pi/8)`` with one division, a polynomial in ``x**2``.
 erf, erfc
@@ -29,7 +29,7 @@ tanh, 4 for erfc.
 
 The functions are compiled with ``contract`` (fused multiply-add) but without ``reassoc``, which would undo the
 sums of two parts; LLVM keeps that flag on the inlined instructions whatever the flags of the caller. Numba's cache of
-`problm.tape_functions`, `problm.tape` and `problm.block_costs` does not notice a change in this file: touch those after
+`problm.kernels.tape_functions`, `problm.kernels.tape` and `problm.kernels.losses` does not notice a change in this file: touch those after
 editing it.
 
 Examples

@@ -170,12 +170,12 @@ class SampledColumns:
         return tuple(b[lo:hi] for b in self._buffers)
 
     def table(self, lo: int, hi: int) -> tuple[Index, int, Sequence[NDArray[np.generic]]]:
-        """`problm.columns.describe` of arrays that hold the rows at [lo, hi) in a row, which of theirs is the first,
+        """`problm.kernels.columns.describe` of arrays that hold the rows at [lo, hi) in a row, which of theirs is the first,
         and the arrays, to be kept for as long as they are read.
 
         Below n the arrays are the gathered ones, described once for every batch and hold-out block that they hold.
         """
-        from ..columns import describe
+        from ..kernels.columns import describe
 
         if hi == self.n and (lo == 0 or hi > self._kept):
             rows = self.rows(lo, hi)

@@ -33,9 +33,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..columns import _load_f4, _load_i4, _load_u1, _load_u2
 from ..jit.njit import njit, part
-from ..kernels import BLOCK, FASTMATH, fill_function
+from ..kernels.columns import _load_f4, _load_i4, _load_u1, _load_u2
+from ..kernels.kernel import BLOCK, FASTMATH, fill_function
 
 # Layout of the fill's int64 program ...
 P_IMAGE2, P_TYPE2, P_WIDTH2, P_HEIGHT2, P_CHANNELS = 0, 1, 2, 3, 4

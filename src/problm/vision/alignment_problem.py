@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..compiled import CompiledProblem
 from ..growth import JUMP
-from ..kernels import Kernel, available_threads
+from ..kernels.kernel import Kernel, available_threads
 from ..linalg.normal import Normal
 from ..losses import Loss
 from ..problem import Theta

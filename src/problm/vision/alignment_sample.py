@@ -14,7 +14,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from ..jit.njit import njit
-from ..kernels import BLOCK, FASTMATH
+from ..kernels.kernel import BLOCK, FASTMATH
 from ..losses import Loss
 from . import alignment_kernels as ak
 

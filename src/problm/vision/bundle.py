@@ -151,7 +151,7 @@ def bundle_adjustment(
     >>> fit.result.success, bool(fit.rmse < 1e-5)
     (True, True)
     """
-    from ..kernels import available_threads
+    from ..kernels.kernel import available_threads
     from ..solver import solve
     from .bundle_perspective import BundleProblem, start_point
 

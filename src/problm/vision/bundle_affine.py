@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..kernels import CHUNK, available_threads, describe, loadable, square
+from ..kernels.kernel import CHUNK, available_threads, describe, loadable, square
 from ..linalg.cholesky_compiled import CompiledCholesky
 from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss, as_loss

@@ -24,8 +24,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from ..block_costs import rho
 from ..jit.njit import njit
+from ..kernels.losses import rho
 from ..manifolds import multiply, rotation_exp
 from .bundle_points import OPTIONS, _basis, _factor, _project, solve_point, workspace
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from ..block_costs import rho
 from ..jit.addresses import FASTMATH
 from ..jit.njit import njit
+from ..kernels.losses import rho
 
 _f8, _i8 = types.float64, types.int64
 CAMERA = 20
@@ -65,7 +65,7 @@ def _project(cams, i, u, v, scratch, D):  # type: ignore[no-untyped-def]
 
 @njit(_f8(_i8, _f8), **OPTIONS)
 def _rho_curvature(code, z):  # type: ignore[no-untyped-def]
-    """The second derivative of the loss `problm.block_costs.rho`."""
+    """The second derivative of the loss `problm.kernels.losses.rho`."""
     if code == 1:
         return -0.5 / (z * np.sqrt(z)) if z > 1.0 else 0.0
     if code == 2:

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from ..jit.addresses import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, caller
 from ..jit.njit import njit
+from ..kernels.passes import LINEARIZE, call_linearize, linearize_chunk, tools
 from ..linalg.cholesky_compiled import cholesky, solve
 from ..manifolds import compiled, internal, multiply
-from ..passes import LINEARIZE, call_linearize, linearize_chunk, tools
 
 _f8, _i8 = types.float64, types.int64
 SOLVER = _i8(_f8[:, ::1], _f8[:, ::1])
@@ -156,7 +156,7 @@ def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, step
         `addresses` of the model.
     fill, d, components, columns
         Address of the fill, its tangent parameters and residuals a match, and the matches' descriptor
-        (`problm.kernels.describe`).
+        (`problm.kernels.kernel.describe`).
     A1, A2
         What the encoder takes of the frame.
     starts

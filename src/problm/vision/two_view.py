@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compiled import CompiledProblem
-from ..kernels import Kernel
+from ..kernels.kernel import Kernel
 from ..losses import Loss
 from ..manifolds import (
     fundamental_from_point,

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..kernels import BLOCK, fill_function, lazy_fill_function
+from ..kernels.kernel import BLOCK, fill_function, lazy_fill_function
 from ..manifolds import compiled, internal, multiply, tangent_basis
 
 

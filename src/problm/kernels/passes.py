@@ -1,6 +1,6 @@
 """Compiled passes over a chunk of rows: the same for every model.
 
-They load columns, call the model's fill (`problm.jit.addresses`), apply the loss (`problm.block_costs`) and accumulate
+They load columns, call the model's fill (`problm.jit.addresses`), apply the loss (`problm.kernels.losses`) and accumulate
 
     cost, g = sum w J^T r, H = sum w J^T J and, for a batch, sum (w J^T r)(w J^T r)^T
 
@@ -18,12 +18,12 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .block_costs import ROBUST, call_robust, plain_costs, robust_costs
+from ..jit.addresses import BLOCK, FASTMATH, address_of, call_fill, caller
+from ..jit.gram import PRODUCTS, add_products, call_products
+from ..jit.njit import njit, part
+from ..jit.vectors import elementwise, multiply, multiply_add
 from .columns import load_rows
-from .jit.addresses import BLOCK, FASTMATH, address_of, call_fill, caller
-from .jit.gram import PRODUCTS, add_products, call_products
-from .jit.njit import njit, part
-from .jit.vectors import elementwise, multiply, multiply_add
+from .losses import ROBUST, call_robust, plain_costs, robust_costs
 
 _f8, _i8 = types.float64, types.int64
 _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}

@@ -10,12 +10,12 @@ import math
 
 import numpy as np
 
+from ..jit import elementary as vm
+from ..jit.addresses import BLOCK, FASTMATH
+from ..jit.faddeeva import w as _w
+from ..jit.intrinsics import select
+from ..jit.njit import njit, part
 from . import tape
-from .jit import elementary as vm
-from .jit.addresses import BLOCK, FASTMATH
-from .jit.faddeeva import w as _w
-from .jit.intrinsics import select
-from .jit.njit import njit, part
 from .tape import SCALAR, VECTOR, get, put
 
 _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}

@@ -1,7 +1,7 @@
 r"""Compiled passes over the rows: a model, its loss and threads.
 
 A model supplies one small compiled function, the *fill* (`problm.jit.addresses`), which evaluates residuals and derivatives of
-a block of at most 128 rows; the passes (`problm.passes`), which are the same for every model, do the rest. A `Kernel`
+a block of at most 128 rows; the passes (`problm.kernels.passes`), which are the same for every model, do the rest. A `Kernel`
 puts the two together. Sums are accumulated block by block within a chunk of 32,768 rows and pairwise over chunks.
 Chunks are cut at fixed places whatever the number of threads, so the bits do not depend on it.
 """
@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..jit.addresses import BLOCK, FASTMATH, FILL, address_of, fill_function, lazy_fill_function
+from ..linalg.cholesky_compiled import CompiledCholesky
+from ..linalg.normal import Normal
+from ..losses import USER_CODE, Loss
+from ..support.threads import available_threads, pool
 from .columns import ROW_NUMBER, describe, loadable, loadable_type
-from .jit.addresses import BLOCK, FASTMATH, FILL, address_of, fill_function, lazy_fill_function
-from .linalg.cholesky_compiled import CompiledCholesky
-from .linalg.normal import Normal
-from .losses import USER_CODE, Loss
 from .passes import costs_chunk, linearize_chunk, rows_chunk, tools
-from .support.threads import available_threads, pool
 
 __all__ = [
     "BLOCK", "CHUNK", "FASTMATH", "FILL", "ROW_NUMBER", "Kernel", "address_of", "available_threads", "describe",

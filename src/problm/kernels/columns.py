@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .jit.njit import njit
+from ..jit.njit import njit
 
 _f8, _i8 = types.float64, types.int64
 

@@ -8,10 +8,10 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from .jit import elementary as vm
-from .jit.addresses import FASTMATH, caller
-from .jit.intrinsics import select
-from .jit.njit import njit, part
+from ..jit import elementary as vm
+from ..jit.addresses import FASTMATH, caller
+from ..jit.intrinsics import select
+from ..jit.njit import njit, part
 
 _f8, _i8 = types.float64, types.int64
 

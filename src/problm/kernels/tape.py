@@ -6,7 +6,7 @@ that the cost of decoding it (a few ns) is spread over them, and each instructio
 has vectorised. `problm.assembler` writes the programs.
 
 Arithmetic and the exponential are part of the machine. Other functions would treble the time to compile it, and few
-models need more than one or two: their instructions carry the address of a function (`problm.tape_functions`) that is
+models need more than one or two: their instructions carry the address of a function (`problm.kernels.tape_functions`) that is
 compiled when a program first needs it.
 
 A program has two parts, the residuals and then the derivatives, which are left out when only costs are wanted.
@@ -37,10 +37,10 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .jit import elementary as vm
-from .jit.addresses import BLOCK, address_of, caller, fill_function
-from .jit.njit import part
-from .jit.vectors import elementwise, multiply, multiply_add, standard
+from ..jit import elementary as vm
+from ..jit.addresses import BLOCK, address_of, caller, fill_function
+from ..jit.njit import part
+from ..jit.vectors import elementwise, multiply, multiply_add, standard
 
 Array = NDArray[np.float64]
 
@@ -124,7 +124,7 @@ _abs = elementwise(1, lambda b, v, s: standard(b, "llvm.fabs", multiply_add(b, s
 _where = elementwise(3, lambda b, v, s: b.select(b.fcmp_unordered("!=", v[0], v[0].type(None)), v[1], v[2]))
 
 VECTOR = types.void(_i8, _i8, _i8, _i8, _i8, _f8, _f8, _f8)
-"""Of a function of `problm.tape_functions`: op, addresses of result, x, y and z, then s, t, u."""
+"""Of a function of `problm.kernels.tape_functions`: op, addresses of result, x, y and z, then s, t, u."""
 SCALAR = _f8(_i8, _f8, _f8, _f8)
 """Of one for numbers: op, x, y, z."""
 
