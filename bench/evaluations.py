@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 
 import problm
-from problm.acceptance import Holdout, Paper, RelaxedPaper
+from problm.solver.acceptance import Holdout, Paper, RelaxedPaper
 
 from .problems import Made, damped_sine, double_gaussian, essential, exponential
 

@@ -25,12 +25,12 @@ import numpy as np
 import scipy.optimize
 
 import problm
-from problm.acceptance import Holdout, Step
-from problm.batch import Batch
 from problm.chunked import ChunkedProblem
 from problm.linalg.quadratic import Space, System
 from problm.losses import Loss
 from problm.rows import FunctionRows
+from problm.solver.acceptance import Holdout, Step
+from problm.solver.batch import Batch
 from problm.sources import Sliced, even_ends
 
 from . import record

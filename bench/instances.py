@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from problm.functions import FunctionProblem
 from problm.losses import Loss
-from problm.problem import Problem
+from problm.solver.problem import Problem
 
 from .methods import LINEAR, Flat, Solvable
 from .problems import Made

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from problm.acceptance import Holdout, Paper, RelaxedPaper
-from problm.graduated import graduated
 from problm.linalg.normal import Normal
 from problm.losses import Loss
-from problm.problem import Problem
-from problm.result import Result
-from problm.solver import solve
+from problm.solver.acceptance import Holdout, Paper, RelaxedPaper
+from problm.solver.graduated import graduated
+from problm.solver.loop import solve
+from problm.solver.problem import Problem
+from problm.solver.result import Result
 
 from .harness import Method, Outcome, Run
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problm import bounds
-from problm.acceptance import (
+from problm.solver import confidence as bounds
+from problm.solver.acceptance import (
     POLICIES,
     FullBatch,
     Holdout,

@@ -17,7 +17,7 @@ import problm
 from problm import align
 from problm.linalg.normal import Normal
 from problm.losses import LOSSES
-from problm.solver import solve
+from problm.solver.loop import solve
 from problm.vision.alignment_result import OVERLAYS
 from problm.vision.secant import SecantProblem
 from problm.vision.warps import MODELS, corner_error, nearest, transform

@@ -11,8 +11,8 @@ import pytest
 from scipy.optimize import least_squares
 from scipy.spatial.transform import Rotation
 
-from problm.checkpoint import _unpack
 from problm.losses import LOSSES, Loss
+from problm.solver.checkpoint import _unpack
 from problm.vision.bundle import bundle_adjustment
 from problm.vision.bundle_perspective import BundleProblem, start_point
 from problm.vision.camera_models import MODELS, Intrinsics

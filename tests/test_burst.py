@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import problm
-from problm import solver
 from problm.curves import fit
 from problm.manifolds import ROTATION
+from problm.solver import loop as solver
 from problm.vision.simulate import two_views
 
 DECAY = problm.formula("a*exp(-b*x) + c")

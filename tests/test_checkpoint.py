@@ -13,10 +13,10 @@ import pytest
 
 import problm
 from problm import manifolds
-from problm.checkpoint import Checkpoint, _decode, _encode, _pack, _unpack
 from problm.losses import Loss
 from problm.rows import FunctionRows
 from problm.sampling.order import RandomOrder
+from problm.solver.checkpoint import Checkpoint, _decode, _encode, _pack, _unpack
 
 START = np.array([1.0, 1.0, 0.0])
 
@@ -155,14 +155,14 @@ def test_after_sharpening(tmp_path):
     x, y = make_data(500)
     path = tmp_path / "solve.npz"
     rows = FunctionRows(model, "2-point", 3, Loss.named("linear"))
-    from problm.solver import solve
+    from problm.solver.loop import solve
 
     with pytest.raises(Killed):
         solve(rows.problem((x, y)), START, checkpoint=path, checkpoint_every=0.0, callback=killed_after(2))
     state = Checkpoint(path, 0.0).load()
     assert state is not None
     state["sharpened"] = True
-    from problm.checkpoint import _pack
+    from problm.solver.checkpoint import _pack
 
     path.write_bytes(_pack(state))
     problem = rows.problem((x, y))

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 import problm
-from problm.acceptance import Holdout
 from problm.chunked import ChunkedProblem, add_pairwise
 from problm.losses import Loss
 from problm.rows import FunctionRows
 from problm.sampling.chunk_order import GROUPS, ChunkOrder
-from problm.solver import solve
+from problm.solver.acceptance import Holdout
+from problm.solver.loop import solve
 from problm.sources import Sliced, even_ends, open_source
 
 
@@ -305,9 +305,9 @@ def test_false_acceptance_stays_below_delta(kind, coarse):
 
 def run_on_batches(problem, policy, rng):
     """Levenberg-Marquardt to convergence on a fixed batch, so that late steps truly raise the cost over all rows."""
-    from problm.acceptance import Step
-    from problm.batch import Batch
     from problm.linalg.quadratic import Space, System
+    from problm.solver.acceptance import Step
+    from problm.solver.batch import Batch
 
     batch = Batch(problem, np.array([1.0, 1.0, 0.0]) + 0.3 * rng.standard_normal(3), 500)
     for _ in range(8):

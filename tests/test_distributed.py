@@ -12,12 +12,12 @@ import pytest
 
 import problm
 from problm import shards
-from problm.acceptance import Paper
 from problm.distributed import DistributedOrder, distributed_problem
 from problm.losses import Loss
 from problm.rows import FunctionRows
 from problm.sampling.moments import Moments
 from problm.shards import Request
+from problm.solver.acceptance import Paper
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 dask = pytest.importorskip("dask")

@@ -7,7 +7,7 @@ import problm
 from problm.linalg.cholesky_compiled import CompiledCholesky
 from problm.linalg.normal import Normal
 from problm.linalg.quadratic import Space, System
-from problm.termination import Termination
+from problm.solver.termination import Termination
 
 BOTH = pytest.mark.parametrize("compiled", [None, CompiledCholesky], ids=["numpy", "compiled"])
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from problm.functions import FunctionProblem
-from problm.graduated import graduated
 from problm.losses import Loss
-from problm.result import Status
-from problm.solver import solve
+from problm.solver.graduated import graduated
+from problm.solver.loop import solve
+from problm.solver.result import Status
 
 
 def cluster(outliers=0.4, n=2000, seed=0):

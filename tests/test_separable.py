@@ -10,7 +10,7 @@ from problm.losses import LOSSES, Loss
 from problm.separable import separable_fit
 from problm.separable_inner import SeparableProblem
 from problm.separable_linear import LinearSeparableProblem
-from problm.solver import solve
+from problm.solver.loop import solve
 
 
 def decays(x, rates):

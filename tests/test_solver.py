@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import problm
-from problm.acceptance import Holdout
-from problm.damping import DAMPINGS, GainRatio, Nielsen, Tenfold, TrustRegion, as_damping
-from problm.result import Status
+from problm.solver.acceptance import Holdout
+from problm.solver.damping import DAMPINGS, GainRatio, Nielsen, Tenfold, TrustRegion, as_damping
+from problm.solver.result import Status
 
 
 def data(n=20_000, seed=0, sigma=0.3):
@@ -139,8 +139,8 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr("problm.solver.time", self)
-        monkeypatch.setattr("problm.batch.time", self)
+        monkeypatch.setattr("problm.solver.loop.time", self)
+        monkeypatch.setattr("problm.solver.batch.time", self)
 
     def perf_counter(self):
         return self.now
@@ -358,7 +358,7 @@ def test_a_solve_that_ends_above_its_start_begins_again():
 
     class Reckless(Holdout):
         def judge(self, step):
-            from problm.acceptance import Verdict
+            from problm.solver.acceptance import Verdict
 
             return Verdict(True)
 

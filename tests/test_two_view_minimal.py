@@ -171,7 +171,7 @@ def test_float32_scores_are_the_truncated_errors():
 def test_walking_downhill_arrives(kind):
     """`descend` must reach the minimum that the solver finds from the same start."""
     from problm.losses import as_loss
-    from problm.solver import solve
+    from problm.solver.loop import solve
 
     views = two_views(600, inliers=0.8, seed=7, plane=kind == "homography")
     x = np.c_[views.x1, views.x2]

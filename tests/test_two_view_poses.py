@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from problm.manifolds import rotation_exp, skew, tangent_basis
-from problm.result import Status
+from problm.solver.result import Status
 from problm.vision import two_view as tv
 from problm.vision.essential import essential_matrix
 from problm.vision.fundamental import fundamental_matrix

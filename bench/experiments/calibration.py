@@ -12,8 +12,8 @@ from typing import Any
 
 from scipy.stats import beta
 
-from problm.acceptance import Holdout, Paper, RelaxedPaper, Step, Verdict
-from problm.solver import solve
+from problm.solver.acceptance import Holdout, Paper, RelaxedPaper, Step, Verdict
+from problm.solver.loop import solve
 
 from ..harness import Case, Experiment, Method, Outcome, Record, Settings
 from ..instances import curve

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from problm.acceptance import Holdout
+from problm.solver.acceptance import Holdout
 
 from ..findings import SAME, guarded, ratios_to, time_profiles
 from ..harness import Case, Experiment, Method, Record, Settings

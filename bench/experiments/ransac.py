@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from problm.acceptance import RelaxedPaper
-from problm.graduated import graduated
+from problm.solver.acceptance import RelaxedPaper
+from problm.solver.graduated import graduated
 
 from ..harness import Case, Experiment, Method, Outcome, Record, Settings
 from ..instances import essential, random_poses

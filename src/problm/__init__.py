@@ -41,10 +41,10 @@ _WHERE = {
     "read_bal": "vision.reconstruction_bal",
     "read_colmap": "vision.reconstruction_colmap",
     "write_colmap": "vision.reconstruction_colmap",
-    "Result": "result",
-    "Status": "result",
+    "Result": "solver.result",
+    "Status": "solver.result",
     "Loss": "losses",
-    "Options": "options",
+    "Options": "solver.options",
     "ProblmWarning": "warnings",
     "ConvergenceWarning": "warnings",
     "CovarianceWarning": "warnings",
@@ -59,14 +59,14 @@ if TYPE_CHECKING:
     from .formulas import formula as formula
     from .formulas import model as model
     from .losses import Loss as Loss
-    from .options import Options as Options
-    from .result import Result as Result
-    from .result import Status as Status
     from .scipy_api import least_squares as least_squares
     from .separable import SeparableFit as SeparableFit
     from .separable import separable_fit as separable_fit
     from .separable_inner import SeparableProblem as SeparableProblem
     from .separable_linear import LinearSeparableProblem as LinearSeparableProblem
+    from .solver.options import Options as Options
+    from .solver.result import Result as Result
+    from .solver.result import Status as Status
     from .vision.alignment import align as align
     from .vision.alignment_result import Alignment as Alignment
     from .vision.bundle import bundle_adjustment as bundle_adjustment

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .linalg.normal import Clusters, Normal
-from .problem import Theta
 from .rows import Modelled, Rows
 from .sampling.chunk_order import ChunkOrder, Segment
 from .sampling.moments import Moments
+from .solver.problem import Theta
 from .sources import Columns, Source, even_ends, row_bytes
 from .support.memory import as_bytes
 

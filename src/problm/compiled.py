@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .growth import JUMP
 from .jit.addresses import ENCODE, MOVE
 from .kernels.kernel import CHUNK, Kernel, address_of, describe, loadable, loadable_type
 from .linalg.normal import Normal
-from .problem import Theta
 from .sampling.order import SampledColumns
+from .solver.growth import JUMP
+from .solver.problem import Theta
 
 Array = NDArray[np.float64]
 
@@ -28,8 +28,8 @@ def add(theta: Array, delta: Array) -> Array:
 
 
 def sail(run: Any, system: Any) -> bool:
-    """`problm.burst.sail`, which only problems of few rows compile."""
-    from .burst import sail as at_once
+    """`problm.solver.compiled_loop.sail`, which only problems of few rows compile."""
+    from .solver.compiled_loop import sail as at_once
 
     return at_once(run, system)
 
@@ -53,7 +53,7 @@ class CompiledProblem:
         For a manifold, the same compiled: functions of the signatures `problm.jit.addresses.ENCODE` and ``MOVE``, and the two
         matrices that the first one takes; many steps are then taken in one call.
     fused
-        Whether a trial on all rows linearises at once (`problm.batch`). That pays where derivatives cost little beside
+        Whether a trial on all rows linearises at once (`problm.solver.batch`). That pays where derivatives cost little beside
         residuals and most steps are taken, as for curves: an accepted step then takes one pass and not two.
     rng
         Seed or Generator of the random order.
@@ -82,7 +82,7 @@ class CompiledProblem:
         self.retract = retract
         known = moves is not None or (encode is None and retract is add)
         self.sail = sail if known and fused and self.n <= CHUNK else None
-        """Takes many steps on all rows in one call (`problm.burst`)."""
+        """Takes many steps on all rows in one call (`problm.solver.compiled_loop`)."""
         self._moves = moves
         self._encode = encode
         self._whole: tuple[NDArray[np.int64], list[NDArray[Any]]] | None = None

@@ -30,10 +30,10 @@ from .chunked import add_pairwise
 from .cluster import Cluster
 from .distributed_batch import DistributedBatch
 from .linalg.normal import Normal
-from .problem import Theta
 from .rows import Columns, Modelled, Rows
 from .sampling.order import as_generator
 from .shards import Request
+from .solver.problem import Theta
 
 Array = NDArray[np.float64]
 _HEAD_ROWS = 65_536

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import shards
-from .batch import Batch
 from .chunked import add_pairwise
 from .linalg.normal import Normal
-from .problem import Theta
 from .sampling.moments import Moments
+from .solver.batch import Batch
+from .solver.problem import Theta
 
 if TYPE_CHECKING:
     from .distributed import DistributedProblem

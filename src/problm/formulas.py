@@ -17,7 +17,7 @@ from . import expression as ex
 from .expression import Expression, constant
 from .fitmodel import Model
 from .fitmodel import model as model
-from .options import suggest
+from .solver.options import suggest
 from .tracing import FUNCTIONS
 
 MAX_LENGTH = 10_000

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from .linalg.normal import Normal
 from .losses import Loss
-from .problem import Theta
 from .sampling.order import SampledColumns
-from .termination import FEW
+from .solver.problem import Theta
+from .solver.termination import FEW
 
 Array = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)

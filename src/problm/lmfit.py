@@ -23,8 +23,8 @@ except ImportError as error:
     raise ImportError("problm.lmfit needs lmfit: pip install lmfit") from error
 
 from . import inputs
-from .result import Result
 from .scipy_api import least_squares
+from .solver.result import Result
 
 Array = NDArray[np.float64]
 

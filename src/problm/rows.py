@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .functions import FunctionProblem
 from .losses import Loss
-from .problem import Problem, Theta
+from .solver.problem import Problem, Theta
 
 Array = NDArray[np.float64]
 Columns = tuple[NDArray[Any], ...]

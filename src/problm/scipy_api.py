@@ -15,11 +15,11 @@ from .functions import JACOBIANS, FunctionProblem
 from .linalg.quadratic import Space
 from .losses import as_loss
 from .named import chosen_columns
-from .options import suggest
-from .problem import Problem
-from .result import Result
 from .rows import Rows, compiled_rows, function_rows
-from .solver import solve
+from .solver.loop import solve
+from .solver.options import suggest
+from .solver.problem import Problem
+from .solver.result import Result
 from .sources import is_stored
 
 Array = NDArray[np.float64]
@@ -91,7 +91,7 @@ def least_squares(
         for ``'problm'``, which knows bounds and losses as they do.
     acceptance : str or policy, optional
         The test of a step on a batch: ``"holdout"`` (default), ``"paper"``, ``"paper-relaxed"``,
-        ``"hoeffding-serfling"``, ``"empirical-bernstein"``, ``"full"``, or an object of `problm.acceptance`.
+        ``"hoeffding-serfling"``, ``"empirical-bernstein"``, ``"full"``, or an object of `problm.solver.acceptance`.
     manifold : object, optional
         With ``retract(theta, delta)`` and ``dim``; derivatives are then by ``delta``.
     nan_policy : {'reject', 'raise', 'omit'}
@@ -115,7 +115,7 @@ def least_squares(
     progress : bool or callable
         Show a line of progress on the terminal.
     **options
-        Fields of `problm.options.Options`: ftol, xtol, gtol, max_iter, max_time, accuracy, confidence, damping,
+        Fields of `problm.solver.options.Options`: ftol, xtol, gtol, max_iter, max_time, accuracy, confidence, damping,
         initial_batch, max_batch, keep_path.
 
     Returns

@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from .inputs import limits, parameters
 from .losses import Loss, as_loss
-from .result import Result
 from .separable_inner import SeparableProblem
 from .separable_linear import Basis, LinearSeparableProblem
+from .solver.result import Result
 
 Array = NDArray[np.float64]
 
@@ -164,7 +164,7 @@ def separable_fit(
     ((10000, 3), True)
     """
     from .linalg.quadratic import Space
-    from .solver import solve
+    from .solver.loop import solve
     from .support.threads import available_threads
 
     alpha = parameters("alpha0", alpha0)

@@ -63,7 +63,7 @@ class SeparableProblem:
     --------
     Pulses of one common width, each with an amplitude and a place of its own:
 
-    >>> from problm.solver import solve
+    >>> from problm.solver.loop import solve
     >>> rng = np.random.default_rng(0)
     >>> x = np.linspace(-4, 4, 60)
     >>> place, height = rng.uniform(-1, 1, 500), rng.uniform(1, 2, 500)

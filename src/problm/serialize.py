@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import __version__
-from .result import History, Result, Status
+from .solver.result import History, Result, Status
 from .support.files import write_atomically
 
 FORMAT = "problm.result"

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .linalg.normal import Normal
-from .problem import Theta
 from .rows import Rows
 from .sampling.moments import Moments
+from .solver.problem import Theta
 
 Array = NDArray[np.float64]
 Columns = tuple[NDArray[Any], ...]

@@ -23,11 +23,11 @@ except ImportError as error:
 
 from .curves import fit as fit_curve
 from .inputs import limits
-from .options import suggest
+from .solver.options import suggest
 from .warnings import ConvergenceWarning
 
 if TYPE_CHECKING:
-    from .result import Result
+    from .solver.result import Result
 
 Array = NDArray[np.float64]
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from . import inputs
 from .chunked import ChunkedProblem
-from .problem import Problem
-from .result import Result
 from .rows import Columns, Rows
 from .sampling.chunk_order import ChunkOrder
+from .solver.problem import Problem
+from .solver.result import Result
 from .sources import Source, open_source, row_bytes
 from .support.memory import as_bytes
 

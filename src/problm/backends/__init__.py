@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..losses import Loss
-from ..options import suggest
-from ..problem import Theta
 from ..rows import Columns, Rows
+from ..solver.options import suggest
+from ..solver.problem import Theta
 
 BACKENDS = ("numpy", "jax", "torch")
 _PACKAGES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}

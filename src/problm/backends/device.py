@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ..chunked import add_pairwise
 from ..linalg.normal import Normal
 from ..losses import Loss
-from ..problem import Theta
 from ..rows import Columns, Modelled
 from ..sampling.order import SampledColumns
+from ..solver.problem import Theta
 
 Array = NDArray[np.float64]
 CHUNK = 8192

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ..losses import Loss
-from ..problem import Theta
 from ..rows import Columns
+from ..solver.problem import Theta
 from .device import Array, DeviceRows, cost_and_weight
 
 try:

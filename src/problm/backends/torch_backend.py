@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..losses import Loss
-from ..problem import Theta
 from ..rows import Columns
+from ..solver.problem import Theta
 from .device import Array, DeviceRows, cost_and_weight
 
 try:

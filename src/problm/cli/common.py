@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from ..report.progress import ProgressLine
-from ..result import Status
 from ..serialize import plain
+from ..solver.result import Status
 from ..support.files import write_atomically
 from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..curves import fit
 from ..formulas import formula
-from ..result import Result
+from ..solver.result import Result
 from .demo_parts import Measured, Part, passes, repeated
 
 Array = NDArray[np.float64]

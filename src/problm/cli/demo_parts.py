@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..report import page
-from ..result import Result
+from ..solver.result import Result
 
 Array = NDArray[np.float64]
 

@@ -30,7 +30,7 @@ from .exits import Bad, leave
 
 if TYPE_CHECKING:
     from ..fitmodel import Model
-    from ..result import Result
+    from ..solver.result import Result
     from .fit_data import Rows
 
 

@@ -18,7 +18,7 @@ from .exits import Bad
 
 if TYPE_CHECKING:
     from ..fitmodel import Model
-    from ..result import Result
+    from ..solver.result import Result
 
 Array = NDArray[Any]
 FEW = 50_000

@@ -13,7 +13,7 @@ from .fit_data import FEW, InMemory
 
 if TYPE_CHECKING:
     from ..fitmodel import Model
-    from ..result import Result
+    from ..solver.result import Result
 
 _PIECES = 16
 

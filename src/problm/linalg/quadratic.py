@@ -269,7 +269,7 @@ class System:
     def noise(self) -> tuple[float, float]:
         """Traces of W and W W with W = H^-1 Sigma, Sigma the covariance of the blocks' gradients.
 
-        They are those of one block; `problm.growth` makes the noise of a batch of them.
+        They are those of one block; `problm.solver.growth` makes the noise of a batch of them.
         """
         if self._factored is not None and self.normal.clusters is None:
             traces: tuple[float, float] = self._factored.noise()

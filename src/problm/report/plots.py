@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ..result import Result
+    from ..solver.result import Result
 
 Array = NDArray[np.float64]
 _MOST_POINTS = 20_000

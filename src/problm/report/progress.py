@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from ..result import State
+from ..solver.result import State
 
 Callback = Callable[[State], object]
 _PERIOD = 0.1

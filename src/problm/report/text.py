@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ..result import Result
+    from ..solver.result import Result
 
 _MOST_PARAMETERS = 30
 

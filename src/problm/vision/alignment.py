@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..losses import LOSSES, Loss, as_loss
-from ..options import Options, suggest
 from ..sampling.order import as_generator
+from ..solver.options import Options, suggest
 from .alignment_result import Alignment
 from .alignment_search import COARSEST_SIDE, Search
 from .images import Source, read_image
@@ -85,7 +85,7 @@ def align(
     threads : None: as many as there are cores.
     rng : seed or Generator of the order of the pixels.
     **options : of the solver: ``acceptance``, ``ftol``, ``gtol``, ``max_iter``, ``max_time``, ``callback``, ...
-        (`problm.options.Options`); they hold for the full resolution, ``acceptance`` and ``max_time`` for all levels.
+        (`problm.solver.options.Options`); they hold for the full resolution, ``acceptance`` and ``max_time`` for all levels.
 
     Returns
     -------

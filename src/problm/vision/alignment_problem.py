@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compiled import CompiledProblem
-from ..growth import JUMP
 from ..kernels.kernel import Kernel, available_threads
 from ..linalg.normal import Normal
 from ..losses import Loss
-from ..problem import Theta
+from ..solver.growth import JUMP
+from ..solver.problem import Theta
 from . import alignment_kernels as ak
 from .alignment_sample import Sample, look_up, score_warps
 from .images import Image, Mask

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..result import Result, Status
+from ..solver.result import Result, Status
 from ..support.files import write_atomically
 from .images import Image, Mask, Source, pixels_of
 from .resampling import resample

@@ -30,8 +30,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ..losses import Loss
-from ..result import Result, Status
-from ..solver import solve
+from ..solver.loop import solve
+from ..solver.result import Result, Status
 from .alignment_problem import AlignmentProblem
 from .alignment_result import Alignment, Level
 from .alignment_sample import Sample

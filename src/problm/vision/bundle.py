@@ -25,7 +25,7 @@ from .camera_models import GROUPS
 from .reconstruction import Reconstruction
 
 if TYPE_CHECKING:
-    from ..result import Result
+    from ..solver.result import Result
 
 Array = NDArray[np.float64]
 
@@ -152,7 +152,7 @@ def bundle_adjustment(
     (True, True)
     """
     from ..kernels.kernel import available_threads
-    from ..solver import solve
+    from ..solver.loop import solve
     from .bundle_perspective import BundleProblem, start_point
 
     if not isinstance(model, Reconstruction):
@@ -201,7 +201,7 @@ def _groups(intrinsics: str | Sequence[str]) -> tuple[str, ...]:
     groups = (intrinsics,) if isinstance(intrinsics, str) else tuple(intrinsics)
     for name in groups:
         if name not in GROUPS:
-            from ..options import suggest
+            from ..solver.options import suggest
 
             choices = ("free", "fixed", *GROUPS)
             raise ValueError(

@@ -34,8 +34,8 @@ from ..kernels.kernel import CHUNK, available_threads, describe, loadable, squar
 from ..linalg.cholesky_compiled import CompiledCholesky
 from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss, as_loss
-from ..result import Result
 from ..sampling.order import SampledColumns, as_generator
+from ..solver.result import Result
 from ..support.reduction import sum_chunks
 from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
 from .affine_start import check_positive, factorise, fixed_depths, given_cameras
@@ -303,7 +303,7 @@ def affine_bundle_adjustment(
     >>> bool(abs(angle - Rotation.from_matrix(R[1]).magnitude()) < 0.01)
     True
     """
-    from ..solver import solve
+    from ..solver.loop import solve
 
     seen = np.asarray(observations)
     if seen.dtype.kind not in "fiu":

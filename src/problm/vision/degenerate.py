@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..losses import Loss, as_loss
 from ..manifolds import ROTATION, compiled, multiply
-from ..solver import solve
+from ..solver.loop import solve
 from .consensus import inlier_quantile, log_chance
 from .outcome import residual_norms
 from .relative_pose import turned_rotation

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..losses import Loss
 from ..manifolds import as_pose
-from ..options import suggest
+from ..solver.options import suggest
 from .consensus import inlier_quantile
 from .degenerate import Simpler, rotation_only
 from .depths import Depths

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..options import suggest
+from ..solver.options import suggest
 from .matches import check_matches
 from .outcome import Homography
 from .robust import make_settings

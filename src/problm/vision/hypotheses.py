@@ -10,10 +10,10 @@ nothing of Python. `robust` decides what is done with it.
     time: the error of a match is off by about 1e-4 pixels then.
 `descend`
     a fixed number of damped Gauss-Newton steps with the smooth truncated loss, level by level, for each of many
-    starts, on the same small batch. This is the one place beside `problm.solver` where steps are taken, and it is
+    starts, on the same small batch. This is the one place beside `problm.solver.loop` where steps are taken, and it is
     not a second solver: no stopping rule, no batch, no certificate. It exists because a start that must be looked
     at for 100 microseconds cannot pay for the loop's Python (about 25 us an iteration); the answer that comes out
-    at the end always comes from `problm.solver.solve`.
+    at the end always comes from `problm.solver.loop.solve`.
 
 What differs between E, F and H (minimal solver, encoder, retraction) is called through its address, so that only what
 is used is compiled, and once: compiled calls would be optimised again in every function that makes them.

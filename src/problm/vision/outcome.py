@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..compiled import CompiledProblem
 from ..linalg.normal import inverse_spd
 from ..losses import Loss
-from ..result import Result
+from ..solver.result import Result
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -5,7 +5,7 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    (`consensus.noise_scale`), repeatedly, with a short walk downhill between.
 3. The smooth truncated loss, its scale being the threshold, takes the candidate to its minimum. After a search, which
    ends near it, by a short walk over the matches of the search, at twice the threshold and at the threshold; from a
-   start of the user's, or with ``levels``, by `problm.graduated` on *all* matches: five levels, as in the paper, or as
+   start of the user's, or with ``levels``, by `problm.solver.graduated` on *all* matches: five levels, as in the paper, or as
    many as it takes for the widest loss to see a tenth of the matches from there.
 4. The last solves are on the matches within reach of a loss that may be wider (`last_loss`). At 2.5 sigma the smooth
    truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there 90 %, at 5 sigma the
@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graduated import graduated
 from ..losses import Loss, as_loss
-from ..options import Options
-from ..result import Result
 from ..sampling.order import as_generator
-from ..solver import solve
+from ..solver.graduated import graduated
+from ..solver.loop import solve
+from ..solver.options import Options
+from ..solver.result import Result
 from .consensus import estimate_threshold, inlier_quantile, log_chance, vote_weights
 from .last_loss import WIDTHS, best_width
 from .matches import extent

@@ -11,7 +11,7 @@ What is handed to the solver is ``H + S`` with its eigenvalues relative to H kep
 positive definite and the damping still rules; a refused step halves S. The gradient is untouched: so are descent,
 minima and certificate, and the decrease that remains is estimated better. Only steps over *all* residuals teach: on a
 batch the curvature of the noise is larger than that of the cost. Where trials are linearised at once (``fused``,
-`problm.batch`), a trial that is refused teaches nothing: what was learned belongs to the point it leads to.
+`problm.solver.batch`), a trial that is refused teaches nothing: what was learned belongs to the point it leads to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv, dsygvd
 
 from ..linalg.normal import Normal
-from ..problem import Problem, Theta
+from ..solver.problem import Problem, Theta
 
 Array = NDArray[np.float64]
 

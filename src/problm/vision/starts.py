@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.kernel import Kernel, address_of, describe
-from ..options import suggest
+from ..solver.options import suggest
 from .consensus import estimate_threshold, inlier_quantile, noise_scale, once_each, vote_weights
 from .hypotheses import SOLVER, addresses, descend, hypothesize, score
 from .matches import extent

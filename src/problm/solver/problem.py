@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from .linalg.normal import Normal
+from ..linalg.normal import Normal
 
 Array = NDArray[np.float64]
 Theta = Any

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .linalg.normal import Normal
+from ..linalg.normal import Normal
+from ..sampling.moments import Moments
 from .problem import Problem, Theta
-from .sampling.moments import Moments
 
 Array = NDArray[np.float64]
 _LARGEST_FACTOR = 5_000_000
@@ -207,7 +207,7 @@ class Batch:
         self._held = (self.size, self._known)
 
     def arrive(self, theta: Theta, normal: Normal) -> None:
-        """Go to a point where everything was linearised elsewhere (`problm.burst`)."""
+        """Go to a point where everything was linearised elsewhere (`problm.solver.compiled_loop`)."""
         self.theta, self._normal = theta, normal
 
     def count_fused(self, trials: int) -> None:

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .support.files import write_atomically
-from .support.npy import load_arrays
+from ..support.files import write_atomically
+from ..support.npy import load_arrays
 
 if TYPE_CHECKING:
-    from .solver import _Run
+    from .loop import _Run
 
 FORMAT = "problm.checkpoint"
 VERSION = 3

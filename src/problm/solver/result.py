@@ -178,7 +178,7 @@ class Result:
         """(d, d) ``(J^T J)^-1``: the covariance when residuals have unit variance; zero for fixed parameters."""
         if self.covariance_root is not None:
             return self.covariance_root @ self.covariance_root.T
-        from .linalg.normal import inverse_spd
+        from ..linalg.normal import inverse_spd
 
         if self.fixed is None:
             return inverse_spd(self.hessian)[0]
@@ -223,32 +223,32 @@ class Result:
 
     def report(self) -> str:
         """A page of text: outcome, parameters with errors and correlations, work done."""
-        from .report.text import report
+        from ..report.text import report
 
         return report(self)
 
     def plot(self, **options: Any) -> Any:
         """Cost and batch size over time; returns a Matplotlib figure (extra ``plot``)."""
-        from .report.plots import plot_result
+        from ..report.plots import plot_result
 
         return plot_result(self, **options)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the data, as numbers, text, lists and dicts that JSON can hold."""
-        from .serialize import to_dict
+        from ..serialize import to_dict
 
         return to_dict(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as JSON, whole or not at all (see `problm.serialize`)."""
-        from .serialize import save
+        from ..serialize import save
 
         save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
         """Read a result that `save` wrote."""
-        from .serialize import load
+        from ..serialize import load
 
         return load(path)
 
@@ -263,6 +263,6 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        from .report.html import result_html
+        from ..report.html import result_html
 
         return result_html(self)

@@ -15,7 +15,7 @@ is LM's own (erratum 10: the paper tests there too, and stalls).
         ub = m + (1 - K/N) radius_B
 
     ub < 0: accept. m < 0: accept and grow. Else reject and grow. The radius is the CLT's, Hoeffding-Serfling's or
-    the empirical Bernstein bound's (`problm.bounds`).
+    the empirical Bernstein bound's (`problm.solver.confidence`).
 
     What gives the speed is the growth rule, the noise test: let ``dec = g^T H^-1 g / 2`` be the decrease that a
     Gauss-Newton step promises on S, and ``nu = tr(H^-1 Sigma) / (2 K) (1 - K/N)`` the part of it that is noise of
@@ -42,9 +42,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from . import bounds
+from ..sampling.moments import Moments
+from . import confidence as bounds
 from .batch import Batch
-from .sampling.moments import Moments
 
 Array = NDArray[np.float64]
 _MISSING = object()

@@ -25,10 +25,10 @@ def suggest(name: object, choices: Iterable[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Settings of `problm.solver.solve`. A wrong name or value fails here, before any work."""
+    """Settings of `problm.solver.loop.solve`. A wrong name or value fails here, before any work."""
 
     acceptance: str | Acceptance = "holdout"
-    """The test of a step: a name (see `problm.acceptance.POLICIES`) or a policy object."""
+    """The test of a step: a name (see `problm.solver.acceptance.POLICIES`) or a policy object."""
     damping: str | Damping | None = None
     """``"trust-region"`` (MINPACK's), ``"gain-ratio"``, ``"nielsen"`` or ``"tenfold"`` (the paper's lambda I, times or
     divided by ten). None: the acceptance policy's own, tenfold for the paper's and trust-region else."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from scipy.special import gammaincinv
 
-from .linalg.quadratic import System
+from ..linalg.quadratic import System
 
 KAPPA = 2.0
 SLOW = 2.0

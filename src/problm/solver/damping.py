@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .linalg.quadratic import System
+    from ..linalg.quadratic import System
 
 Array = NDArray[np.float64]
 
@@ -158,7 +158,7 @@ class TrustRegion:
         return scaling
 
     def sailed(self, value: float, radius: float, length: float, largest: Array) -> None:
-        """Steps were taken elsewhere (`problm.burst`), by these rules."""
+        """Steps were taken elsewhere (`problm.solver.compiled_loop`), by these rules."""
         self.value, self.radius, self.length, self._largest = value, radius, length, largest
 
     def choose(self, system: System) -> float:

@@ -1,6 +1,6 @@
 """Plain sailing: steps on all rows of a small compiled problem, many in one call.
 
-On few rows an iteration of the loop (`problm.solver`) takes ten times as long as its arithmetic, and most iterations
+On few rows an iteration of the loop (`problm.solver.loop`) takes ten times as long as its arithmetic, and most iterations
 are alike: a step within the trust region is tried, and taken if it lowers the cost, or the region shrinks. `burst`
 takes such steps, with the same compiled passes and the same rules in the same order, so to the same bits (a test
 compares them), and hands back to the loop wherever a decision is not plain: a cost that is not finite, a Jacobian near
@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import types
 
+from ..jit.addresses import address_of, call_encode, call_move
+from ..jit.njit import njit
+from ..kernels.passes import LINEARIZE, call_linearize, linearize_chunk
+from ..linalg import quadratic as systems
+from ..linalg.cholesky import REFINE
+from ..linalg.cholesky_compiled import CompiledCholesky, extrapolated, reduce, within
+from ..linalg.normal import Normal
+from ..linalg.quadratic import System
 from .damping import TrustRegion
-from .jit.addresses import address_of, call_encode, call_move
-from .jit.njit import njit
-from .kernels.passes import LINEARIZE, call_linearize, linearize_chunk
-from .linalg import quadratic as systems
-from .linalg.cholesky import REFINE
-from .linalg.cholesky_compiled import CompiledCholesky, extrapolated, reduce, within
-from .linalg.normal import Normal
-from .linalg.quadratic import System
-from .solver import LEAST_RATIO, MOST_TRIALS
+from .loop import LEAST_RATIO, MOST_TRIALS
 from .termination import MOST_BLIND, ROUNDING
 
 if TYPE_CHECKING:
-    from .solver import _Run
+    from .loop import _Run
 
 _f8, _i8 = types.float64, types.int64
 MOST = 100
@@ -70,13 +70,13 @@ def burst(  # type: ignore[no-untyped-def]
     tools : address of what that calls (`problm.kernels.passes.tools`).
     encode, move, A1, A2 : addresses of how a point is read and moved (`problm.jit.addresses`), and what the first one takes; 0
         in flat space.
-    limits : ftol, xtol, gtol, left and zero of `problm.termination.Termination`, the least ratio of actual to predicted
+    limits : ftol, xtol, gtol, left and zero of `problm.solver.termination.Termination`, the least ratio of actual to predicted
         decrease, the least pivot of the scaled Cholesky factor, the most tries from a point and the decrease, relative
         to the cost, below which steps are extrapolated, as the loop wants them, and the most steps to try.
     points : (2, q) the present point, and the one before the last step that was taken.
     trail : (2, d) the last step that was taken, and the Gauss-Newton step there, if neither was damped.
     gradient, hessian : (d,), (d, d) sums at the present point.
-    largest : (d,) the largest mean diagonal of H so far, of this point too (`problm.damping`).
+    largest : (d,) the largest mean diagonal of H so far, of this point too (`problm.solver.damping`).
     state : cost, radius, length and damping of the last step, steps in a row that hardly changed the cost, whether the
         last step was short, whether it gained what was promised, steps that were taken blindly, whether there is a
         trail, the number of steps taken and of those tried from the present point in vain, whether a further one failed

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .linalg.quadratic import System
+from ..linalg.quadratic import System
 from .result import Status
 
 _FLAT = 8e-6

@@ -4,11 +4,11 @@ Minimise ``f(theta) = sum_i f_i(theta)``, ``f_i = loss(||r_i||)``, i = 1..N, ove
 
 1. *Linearise* on S: means g of ``w J^T r``, H of ``w J^T J``. Blocks already linearised at this point are not
    evaluated again.
-2. *Enough?* At K = N: has it converged? Below: is the batch exhausted (`problm.growth`)? Then grow it.
-3. *Step*: ``(H + lambda D) s = -g``; try it on S; raise lambda until the cost of S falls (`problm.damping`). At K = N,
+2. *Enough?* At K = N: has it converged? Below: is the batch exhausted (`problm.solver.growth`)? Then grow it.
+3. *Step*: ``(H + lambda D) s = -g``; try it on S; raise lambda until the cost of S falls (`problm.solver.damping`). At K = N,
    near the minimum, first one that is extrapolated from the last (`problm.linalg.cholesky`).
 4. *Accept?* At K = N: yes, that is LM. Below: the policy judges whether the cost over all blocks falls too
-   (`problm.acceptance`), and may ask for a larger batch.
+   (`problm.solver.acceptance`), and may ask for a larger batch.
 
 A batch that has converged grows and never ends the solve; at K = N the method is Levenberg-Marquardt, so descent and
 stationarity are LM's (an extrapolated step has to lower the cost like any other), and a converged result carries the
@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..linalg.quadratic import Space, System
+from ..sampling.order import as_generator
 from .acceptance import Acceptance, FullBatch, Holdout, Step, Verdict, as_acceptance
 from .batch import Batch
 from .damping import Damping, TrustRegion, as_damping
-from .ending import not_finite, refuse_underflow, result_of
 from .growth import JUMP, Growth
-from .linalg.quadratic import Space, System
 from .options import Options
+from .outcome import not_finite, refuse_underflow, result_of
 from .problem import Problem, Theta
 from .result import History, Result, State, Status
-from .sampling.order import as_generator
 from .termination import Termination
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
 
     Parameters
     ----------
-    problem : the residual blocks (see `problm.problem.Problem`).
+    problem : the residual blocks (see `problm.solver.problem.Problem`).
     theta : the start, a point that ``problem.retract`` understands.
     space : bounds, fixed parameters and units of the parameters; free and flat if not given.
-    **settings : fields of `problm.options.Options`.
+    **settings : fields of `problm.solver.options.Options`.
 
     Returns
     -------

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .linalg.quadratic import Space
+from ..linalg.quadratic import Space
 from .problem import Problem, Theta
 from .result import Result, Status
 
 if TYPE_CHECKING:
-    from .solver import _Run
+    from .loop import _Run
 
 Array = NDArray[np.float64]
 

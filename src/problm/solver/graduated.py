@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .losses import Loss
+from ..losses import Loss
+from .loop import solve
 from .problem import Problem, Theta
 from .result import History, Result
-from .solver import solve
 
 
 def graduated(
@@ -51,7 +51,7 @@ def graduated(
     early_stop
         Stop the wider levels on a batch of a sixteenth of the residuals, or after 15 iterations.
     **solve_options
-        For `problm.solver.solve`, at every level; ``max_time`` is for all levels together.
+        For `problm.solver.loop.solve`, at every level; ``max_time`` is for all levels together.
 
     Returns
     -------

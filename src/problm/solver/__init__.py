@@ -1,0 +1,5 @@
+"""The method: progressive-batching Levenberg-Marquardt, its policies, and the result.
+
+Calls `problm.linalg`, `problm.sampling`, `problm.losses` and `problm.support`; only the compiled loop calls
+`problm.kernels`. Start with `problm.solver.loop`, then `problm.solver.problem`.
+"""
