@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from ..report.progress import ProgressLine
-from ..serialize import plain
+from ..report.serialize import plain
 from ..solver.result import Status
 from ..support.files import write_atomically
 from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__
-from .solver.result import History, Result, Status
-from .support.files import write_atomically
+from .. import __version__
+from ..solver.result import History, Result, Status
+from ..support.files import write_atomically
 
 FORMAT = "problm.result"
 VERSION = 1
