@@ -26,12 +26,12 @@ import scipy.optimize
 
 import problm
 from problm.chunked import ChunkedProblem
+from problm.data.sources import Sliced, even_ends
 from problm.linalg.quadratic import Space, System
 from problm.losses import Loss
 from problm.rows import FunctionRows
 from problm.solver.acceptance import Holdout, Step
 from problm.solver.batch import Batch
-from problm.sources import Sliced, even_ends
 
 from . import record
 from .experiments.calibration import upper_limit

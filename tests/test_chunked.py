@@ -13,12 +13,12 @@ from scipy import optimize
 
 import problm
 from problm.chunked import ChunkedProblem, add_pairwise
+from problm.data.sources import Sliced, even_ends, open_source
 from problm.losses import Loss
 from problm.rows import FunctionRows
 from problm.sampling.chunk_order import GROUPS, ChunkOrder
 from problm.solver.acceptance import Holdout
 from problm.solver.loop import solve
-from problm.sources import Sliced, even_ends, open_source
 
 
 def model(t, x, y):

@@ -116,7 +116,7 @@ def test_chunks_of_images_that_announce_too_much(tmp_path):
 
 
 def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
-    from problm.sources import open_source
+    from problm.data.sources import open_source
     from problm.vision.matches import read_intrinsics, read_matches
 
     path = tmp_path / "bomb.npz"

@@ -221,7 +221,7 @@ before = state()
 import problm
 for name in problm.__all__:
     getattr(problm, name)
-import problm.vision.simulate, problm.sources, problm.shuffle, problm.tables, problm.report.page
+import problm.vision.simulate, problm.data.sources, problm.data.shuffle, problm.data.tables, problm.report.page
 imported = state()
 sys.path.insert(0, {tests!r})
 x = np.linspace(0, 4, 20_000)

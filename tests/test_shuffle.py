@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import problm
-from problm.shuffle import shuffle
-from problm.sources import open_source
+from problm.data.shuffle import shuffle
+from problm.data.sources import open_source
 
 pa = pytest.importorskip("pyarrow", reason="PyArrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -57,7 +57,7 @@ def test_the_order_is_random(parquet, tmp_path):
 
 def test_every_order_is_equally_likely(tmp_path):
     """Four rows through several buckets: 24 orders in 1200 copies, chi-square at 1e-4."""
-    from problm.shuffle import ArrayTables, _deal, _ordered
+    from problm.data.shuffle import ArrayTables, _deal, _ordered
 
     counts = dict.fromkeys(itertools.permutations(range(4)), 0)
     tables = ArrayTables(open_source((np.arange(4),)))
@@ -152,7 +152,7 @@ def test_memory_is_bounded(tmp_path):
     """A 64 MB array is shuffled within 20 MB above what an idle process takes."""
     np.save(tmp_path / "x.npy", np.arange(8_000_000, dtype=np.float64))
     code = (
-        "import resource, sys, problm.shuffle as s, problm.sources\n"
+        "import resource, sys, problm.data.shuffle as s, problm.data.sources\n"
         "import numpy as np\n"
         "np.random.default_rng(0).permutation(10)\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"

@@ -10,16 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problm.sources import (
-    FileColumns,
-    Joined,
-    Sliced,
-    Source,
-    even_ends,
-    is_stored,
-    open_source,
-    row_bytes,
-)
+from problm.data.sources import FileColumns, Joined, Sliced, Source, even_ends, is_stored, open_source, row_bytes
 from problm.support.memory import as_bytes, available
 
 

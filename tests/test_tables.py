@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problm import tables
-from problm.sources import open_source
-from problm.tables import column_names, read_columns
+from problm.data import tables
+from problm.data.sources import open_source
+from problm.data.tables import column_names, read_columns
 
 
 def write(folder, text, name="data.csv"):

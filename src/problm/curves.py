@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, solve_triangular
 
 from . import inputs
+from .data.sources import is_stored
 from .scipy_api import least_squares
 from .solver.result import Result
-from .sources import is_stored
 from .warnings import ConvergenceWarning, CovarianceWarning
 
 Array = NDArray[np.float64]

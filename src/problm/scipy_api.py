@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from . import inputs
 from .backends import backend_rows, detect
+from .data.named_columns import chosen_columns
+from .data.sources import is_stored
 from .functions import JACOBIANS, FunctionProblem
 from .linalg.quadratic import Space
 from .losses import as_loss
-from .named import chosen_columns
 from .rows import Rows, compiled_rows, function_rows
 from .solver.loop import solve
 from .solver.options import suggest
 from .solver.problem import Problem
 from .solver.result import Result
-from .sources import is_stored
 
 Array = NDArray[np.float64]
 _METHODS = {"problm": "problm", "lm": "lm", "trf": "problm", "dogbox": "problm"}

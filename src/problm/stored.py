@@ -9,11 +9,11 @@ import numpy as np
 
 from . import inputs
 from .chunked import ChunkedProblem
+from .data.sources import Source, open_source, row_bytes
 from .rows import Columns, Rows
 from .sampling.chunk_order import ChunkOrder
 from .solver.problem import Problem
 from .solver.result import Result
-from .sources import Source, open_source, row_bytes
 from .support.memory import as_bytes
 
 _FEW = 8

@@ -128,7 +128,7 @@ def formula(text: str, folder: Path) -> None:
 
 def table(case: tuple[str, bytes], folder: Path) -> None:
     """Columns of the same length; and the fast reader agrees with the strict one to the bit."""
-    from problm import tables
+    from problm.data import tables
 
     path = folder / f"data{case[0]}"
     path.write_bytes(case[1])
@@ -149,7 +149,7 @@ def table(case: tuple[str, bytes], folder: Path) -> None:
 
 def source(case: tuple[str, bytes], folder: Path) -> None:
     """The arrays that a large fit reads in parts."""
-    from problm.sources import open_source
+    from problm.data.sources import open_source
 
     path = folder / f"data{case[0]}"
     path.write_bytes(case[1])
@@ -160,7 +160,7 @@ def source(case: tuple[str, bytes], folder: Path) -> None:
 
 def stored(case: tuple[str, bytes], folder: Path) -> None:
     """A Zarr group with one damaged file."""
-    from problm.sources import open_source
+    from problm.data.sources import open_source
 
     root = folder / case[0].partition("/")[0]
     for name, content in seeds.zarr().items():

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import inputs, tables
+from .. import inputs
 from ..curves import CurveRows
+from ..data import tables
 from ..scipy_api import least_squares
 from .exits import Bad
 
@@ -75,7 +76,7 @@ def _in_place(file: str) -> bool:
 def names_of(file: str) -> list[str]:
     """Names of the columns."""
     if _in_place(file):
-        from ..sources import open_source
+        from ..data.sources import open_source
 
         return [c.name for c in open_source(file).columns]
     return list(tables.column_names(file))
@@ -112,7 +113,7 @@ def load(
 def _too_large(file: str, columns: int, limit: int) -> bool:
     if Path(file).suffix.lower() not in (".parquet", ".pq"):
         return False
-    from ..sources import open_source
+    from ..data.sources import open_source
 
     return 8 * columns * open_source(file).n > limit
 

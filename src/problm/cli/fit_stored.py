@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..curves import CurveRows
+from ..data.sources import open_source
 from ..scipy_api import least_squares
-from ..sources import open_source
 from .fit_data import FEW, InMemory
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _PIECES = 16
 
 
 class Stored:
-    """Columns of Parquet files, as `problm.sources` opens them."""
+    """Columns of Parquet files, as `problm.data.sources` opens them."""
 
     def __init__(
         self, file: str, names: list[str], weighted: bool, max_memory: str | None, cluster: str | None

@@ -27,7 +27,7 @@ def command(
 
     Fits of such a copy read less: every chunk of it is a fair sample.
     """
-    from ..shuffle import shuffle
+    from ..data.shuffle import shuffle
 
     voice = Voice(json, quiet)
     names = None if columns is None else [c.strip() for c in columns.split(",") if c.strip()]

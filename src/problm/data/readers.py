@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.memory import as_bytes
+from ..support.npy import sound_parquet
 from .sources import Column, Columns, Sliced, Source, choose
-from .support.memory import as_bytes
-from .support.npy import sound_parquet
 
 _LEAST_BYTES = 1 << 18
 """Row groups are read together up to this size: fewer calls, and enough rows to be worth one."""

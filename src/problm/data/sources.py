@@ -25,8 +25,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from .support.memory import as_bytes
-from .support.npy import load_arrays, read_header, unharmed
+from ..support.memory import as_bytes
+from ..support.npy import load_arrays, read_header, unharmed
 
 Columns = tuple[NDArray[Any], ...]
 FINE_BYTES = 1 << 16
@@ -346,7 +346,7 @@ def _open_npz(path: str, columns: Sequence[str] | None) -> Source:
 
 def choose(argument: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:
     """The wanted names, checked against those that there are; all if none are given."""
-    from .solver.options import suggest
+    from ..solver.options import suggest
 
     known = list(known)
     if wanted is None:

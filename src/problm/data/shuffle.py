@@ -22,10 +22,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .sampling.order import as_generator
+from ..sampling.order import as_generator
+from ..support.memory import as_bytes
+from ..support.npy import sound_parquet
 from .sources import Source, choose, even_ends, open_source, row_bytes
-from .support.memory import as_bytes
-from .support.npy import sound_parquet
 
 Index = NDArray[np.int64]
 ROW_GROUP = 65_536

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .support.npy import sound_parquet
+from ..support.npy import sound_parquet
 
 Array = NDArray[Any]
 
