@@ -7,7 +7,7 @@ import pytest
 from bench import kernel_costs
 
 from problm.losses import Loss
-from problm.models import exponential, line
+from problm.models.ready_made import exponential, line
 
 
 def counted(model):

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import problm
-from problm.expression import TraceError, parameter, variable
-from problm.fitmodel import Model, as_model, model
-from problm.formulas import MAX_LENGTH, FormulaError, formula
 from problm.kernels.kernel import address_of, describe
 from problm.losses import Loss
-from problm.tracing import trace
+from problm.models.expression import TraceError, parameter, variable
+from problm.models.formula import MAX_LENGTH, FormulaError, formula
+from problm.models.model import Model, as_model, model
+from problm.models.tracing import trace
 
 X = np.linspace(0.3, 2.5, 50)
 LINEAR = Loss.named("linear")

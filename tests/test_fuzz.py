@@ -22,7 +22,7 @@ import problm
 import problm.support.npy
 from fuzz.driver import tries
 from fuzz.targets import TARGETS
-from problm.formulas import MAX_LENGTH, FormulaError, formula
+from problm.models.formula import MAX_LENGTH, FormulaError, formula
 
 SOURCE = Path(problm.__file__).parent
 

@@ -7,7 +7,7 @@ from scipy.special import voigt_profile
 
 import problm
 from problm import models
-from problm.guesses import BINS
+from problm.models.first_guess import BINS
 
 X = np.linspace(0.2, 6.0, 40)
 CURVES = {

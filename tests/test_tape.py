@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problm import expression as ex
-from problm.assembler import assemble
-from problm.differentiate import PARTIALS, derivatives
-from problm.expression import NUMPY, constant, evaluate, exp, make, parameter, variable, where
 from problm.kernels import tape
 from problm.kernels.kernel import Kernel, describe
 from problm.losses import Loss
+from problm.models import expression as ex
+from problm.models.assembler import assemble
+from problm.models.derivatives import PARTIALS, derivatives
+from problm.models.expression import NUMPY, constant, evaluate, exp, make, parameter, variable, where
 
 
 def run(outputs, theta, columns, jacobian=None):

@@ -18,8 +18,8 @@ _WHERE = {
     "least_squares": "scipy_api",
     "curve_fit": "curves",
     "check_jacobian": "check",
-    "formula": "formulas",
-    "model": "formulas",
+    "formula": "models.formula",
+    "model": "models.formula",
     "models": "models",
     "separable_fit": "separable",
     "SeparableFit": "separable",
@@ -53,12 +53,12 @@ _WHERE = {
 __all__ = ["__version__", *sorted(_WHERE)]
 
 if TYPE_CHECKING:
-    from . import models as models
     from .check import check_jacobian as check_jacobian
     from .curves import curve_fit as curve_fit
-    from .formulas import formula as formula
-    from .formulas import model as model
     from .losses import Loss as Loss
+    from .models import ready_made as models
+    from .models.formula import formula as formula
+    from .models.formula import model as model
     from .scipy_api import least_squares as least_squares
     from .separable import SeparableFit as SeparableFit
     from .separable import separable_fit as separable_fit

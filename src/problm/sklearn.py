@@ -165,7 +165,7 @@ class NonlinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 start[0] = y.mean()
             return _plane, start if self.p0 is None else self.p0
         if isinstance(model, str):
-            from .formulas import formula
+            from .models.formula import formula
 
             names = self._names()
             used = [n for n in names if n in _words(model)]

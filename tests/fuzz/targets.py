@@ -104,9 +104,9 @@ FORMULAS = st.one_of(
 
 
 def formula(text: str, folder: Path) -> None:
-    from problm.fitmodel import Model
-    from problm.formulas import FormulaError
-    from problm.formulas import formula as read
+    from problm.models.formula import FormulaError
+    from problm.models.formula import formula as read
+    from problm.models.model import Model
 
     try:
         model = read(text)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..curves import fit
-from ..formulas import formula
+from ..models.formula import formula
 from ..solver.result import Result
 from .demo_parts import Measured, Part, passes, repeated
 

@@ -29,7 +29,7 @@ from .common import (
 from .exits import Bad, leave
 
 if TYPE_CHECKING:
-    from ..fitmodel import Model
+    from ..models.model import Model
     from ..solver.result import Result
     from .fit_data import Rows
 

@@ -18,7 +18,7 @@ from ..scipy_api import least_squares
 from .exits import Bad
 
 if TYPE_CHECKING:
-    from ..fitmodel import Model
+    from ..models.model import Model
     from ..solver.result import Result
 
 Array = NDArray[Any]
@@ -37,7 +37,7 @@ class Rows(Protocol):
 
 def split_model(text: str, file: str, variables: str | None) -> tuple[Model, list[str]]:
     """The compiled formula, and the columns that it needs: variables, then response."""
-    from ..formulas import formula
+    from ..models.formula import formula
 
     if "~" not in text:
         raise Bad('--model: name the response on the left, for example "y ~ a*exp(-b*x) + c"')

@@ -12,7 +12,7 @@ from ..scipy_api import least_squares
 from .fit_data import FEW, InMemory
 
 if TYPE_CHECKING:
-    from ..fitmodel import Model
+    from ..models.model import Model
     from ..solver.result import Result
 
 _PIECES = 16

@@ -3,7 +3,7 @@ r"""A register machine that evaluates any model, compiled once.
 Compiling a model of the user's with Numba takes a second or more, each time in each process. Instead one fill
 function, cached on disk, *interprets* a short program; an instruction works on a whole block of 128 rows, so
 that the cost of decoding it (a few ns) is spread over them, and each instruction is a loop that the compiler
-has vectorised. `problm.assembler` writes the programs.
+has vectorised. `problm.models.assembler` writes the programs.
 
 Arithmetic and the exponential are part of the machine. Other functions would treble the time to compile it, and few
 models need more than one or two: their instructions carry the address of a function (`problm.kernels.tape_functions`) that is

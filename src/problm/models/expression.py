@@ -3,19 +3,19 @@ r"""Expressions as shared graphs.
 An `Expression` is a node of a directed acyclic graph: a constant, a parameter, a variable (a column of the data)
 or an operation on other nodes. Nodes are *hash-consed*: making the same node twice gives the same object, so
 that common subexpressions are shared by construction, also between a model and its derivatives
-(`problm.differentiate`). Constants are folded and simple identities applied as nodes are made.
+(`problm.models.derivatives`). Constants are folded and simple identities applied as nodes are made.
 
 SymPy could do this too, but importing it takes longer than a whole fit (0.3 to 0.5 s), and its general
 simplification longer again; the few rules below are all that a fit needs.
 
-Expressions overload Python's operators and NumPy's functions, which is how `problm.tracing` records a Python
+Expressions overload Python's operators and NumPy's functions, which is how `problm.models.tracing` records a Python
 function: it calls the function with nodes.
 
 Examples
 --------
 >>> a, b, x = parameter(0), parameter(1), variable(0)
 >>> f = a * exp(-b * x)
->>> from problm.expression_text import to_text
+>>> from problm.models.expression_text import to_text
 >>> to_text(f, ["a", "b"], ["x"])
 'a * exp(-b * x)'
 >>> exp(-b * x) is f.args[1]

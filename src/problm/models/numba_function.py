@@ -23,7 +23,7 @@ from numba.extending import overload
 from numba.np.unsafe.ndarray import to_fixed_tuple
 from numpy.typing import NDArray
 
-from .jit.addresses import FILL
+from ..jit.addresses import FILL
 from .tracing import Rules, instrumented, names_in
 
 Array = NDArray[np.float64]

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels import tape
 from .expression import Expression, constant, make, topological
-from .kernels import tape
 
 _ZERO, _ONE = constant(0.0), constant(1.0)
 

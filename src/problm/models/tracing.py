@@ -6,7 +6,7 @@ that it calls) ``math``, the names imported from it and the built-in ``min``, ``
 versions that also take expressions. Nothing is executed that the function itself does not execute.
 
 What depends on a traced value as a number (``if``, ``while``, ``float(x)``) cannot be recorded: `TraceError`. The
-caller then compiles the function instead (`problm.rowwise`).
+caller then compiles the function instead (`problm.models.numba_function`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ the model's nodes.
 
 Examples
 --------
->>> from problm.expression import exp, parameter, variable
->>> from problm.expression_text import to_text
+>>> from problm.models.expression import exp, parameter, variable
+>>> from problm.models.expression_text import to_text
 >>> a, b, x = parameter(0), parameter(1), variable(0)
 >>> [to_text(g, ["a", "b"], ["x"]) for g in derivatives([a * exp(-b * x)], 2)[0]]
 ['exp(-b * x)', '-a * exp(-b * x) * x']

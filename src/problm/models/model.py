@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..losses import Loss
 from . import expression as ex
-from .differentiate import derivatives
+from .derivatives import derivatives
 from .expression import Expression, TraceError
 from .expression_text import to_text
-from .losses import Loss
 from .tracing import outputs, trace
 
 if TYPE_CHECKING:
-    from .kernels.kernel import Kernel
+    from ..kernels.kernel import Kernel
 
 Array = NDArray[np.float64]
 Guess = Callable[[Array, Array], Sequence[float]]
@@ -114,7 +114,7 @@ class Model:
         columns, shape = self._columns(x)
         theta = self._theta(parameters)
         kernel = self._value_kernel(len(columns), len(theta))
-        from .kernels.kernel import describe
+        from ..kernels.kernel import describe
 
         values = kernel.residuals(theta, describe(columns), len(columns[0]))
         return values[:, 0].reshape(shape)[()]
@@ -124,7 +124,7 @@ class Model:
         columns, _ = self._columns(x)
         theta = self._theta(parameters)
         kernel = self._value_kernel(len(columns), len(theta))
-        from .kernels.kernel import describe
+        from ..kernels.kernel import describe
 
         return kernel.jacobian(theta, describe(columns), len(columns[0]))[:, 0]
 
@@ -134,7 +134,7 @@ class Model:
             if not self.parameters:
                 raise ValueError(f"p0 is needed: {self.expression} does not say how many parameters it has")
             return np.ones(len(self.parameters))
-        from . import guesses
+        from . import first_guess as guesses
 
         return guesses.start(self, x, y)
 
@@ -158,7 +158,7 @@ class Model:
             return [(f - y) / sigma], None if by is None else [[g / sigma for g in by]]
 
         def compiled() -> Any:
-            from .rowwise import row_fill
+            from .numba_function import row_fill
 
             assert self.function is not None
             return row_fill(self.function, self.derivative, (n_variables,), n_parameters, curve=True, weighted=weighted)
@@ -185,7 +185,7 @@ class Model:
             return self._rows(widths, n_parameters)
 
         def compiled() -> Any:
-            from .rowwise import row_fill
+            from .numba_function import row_fill
 
             assert self.function is not None
             return row_fill(self.function, self.derivative, widths, n_parameters)
@@ -194,11 +194,11 @@ class Model:
 
     def _kernel(self, key: Any, traced: Any, compiled: Any, loss: Loss, threads: int | None) -> Kernel:
         """The kernel of a program, or of a compiled function where it cannot be recorded; made once."""
-        from .kernels.kernel import Kernel
+        from ..kernels.kernel import Kernel
 
         if key not in self._made:
+            from ..kernels import tape
             from .assembler import assemble
-            from .kernels import tape
 
             d = key[2]
             try:
@@ -217,7 +217,7 @@ class Model:
             return [f], None if by is None else [by]
 
         def compiled() -> Any:
-            from .rowwise import row_fill
+            from .numba_function import row_fill
 
             assert self.function is not None
             return row_fill(self.function, self.derivative, (n_variables,), n_parameters, curve=True, target=False)

@@ -1,7 +1,7 @@
 """Formulas: text to a compiled model, without evaluating the text.
 
 A small recursive-descent parser reads numbers, names, operators and the functions in a list; there is no ``eval``,
-no attribute and no call of anything else. The result is a `problm.expression.Expression`, so that derivatives are
+no attribute and no call of anything else. The result is a `problm.models.expression.Expression`, so that derivatives are
 exact, and it runs on the tape, so that nothing is compiled.
 """
 
@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from ..solver.options import suggest
 from . import expression as ex
 from .expression import Expression, constant
-from .fitmodel import Model
-from .fitmodel import model as model
-from .solver.options import suggest
+from .model import Model
+from .model import model as model
 from .tracing import FUNCTIONS
 
 MAX_LENGTH = 10_000

@@ -1,6 +1,6 @@
 """Ready-made models: curves that are often fitted, with first guesses from the data.
 
-Each function returns a `problm.fitmodel.Model`; add them for sums, ``gaussian() + gaussian() + line()``. They run on
+Each function returns a `problm.models.model.Model`; add them for sums, ``gaussian() + gaussian() + line()``. They run on
 the tape, with exact derivatives, and `Model.guess` (which `problm.curve_fit` calls when no ``p0`` is given) finds a
 start.
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 
 from .expression import Expression, constant, exp, make, parameter, variable
-from .fitmodel import Model
+from .model import Model
 from .tracing import voigt as _voigt
 
 __all__ = [

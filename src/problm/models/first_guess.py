@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from . import expression as ex
-from .differentiate import derivatives
+from .derivatives import derivatives
 from .expression import Expression
-from .roles import Shape, candidates_of, linear_parameters, parameters_of, role_of, shape_groups
+from .parameter_roles import Shape, candidates_of, linear_parameters, parameters_of, role_of, shape_groups
 
 if TYPE_CHECKING:
-    from .fitmodel import Model
+    from .model import Model
 
 Array = NDArray[np.float64]
 
