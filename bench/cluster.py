@@ -83,7 +83,7 @@ def empty_rounds(client: Any, data: tuple[Any, Any]) -> list[float]:
     """Milliseconds of rounds over all shards that have next to nothing to compute."""
     from problm.distributed import distributed_problem
     from problm.losses import Loss
-    from problm.rows import FunctionRows
+    from problm.problems.rows import FunctionRows
 
     def nothing(theta: Any, x: Any, y: Any) -> Any:
         return np.zeros(len(x))

@@ -25,11 +25,11 @@ import numpy as np
 import scipy.optimize
 
 import problm
-from problm.chunked import ChunkedProblem
 from problm.data.sources import Sliced, even_ends
 from problm.linalg.quadratic import Space, System
 from problm.losses import Loss
-from problm.rows import FunctionRows
+from problm.problems.out_of_core import ChunkedProblem
+from problm.problems.rows import FunctionRows
 from problm.solver.acceptance import Holdout, Step
 from problm.solver.batch import Batch
 

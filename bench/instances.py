@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from problm.functions import FunctionProblem
 from problm.losses import Loss
+from problm.problems.numpy_function import FunctionProblem
 from problm.solver.problem import Problem
 
 from .methods import LINEAR, Flat, Solvable
@@ -41,7 +41,7 @@ FORMULAS = {
 def compiled_curve(made: Made) -> Solvable:
     """The same curve as a formula, evaluated by the compiled kernels on one thread."""
     import problm
-    from problm.compiled import CompiledProblem
+    from problm.problems.compiled import CompiledProblem
 
     model = problm.formula(FORMULAS[made.name])
 

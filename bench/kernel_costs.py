@@ -147,8 +147,8 @@ def limits(rows: int = 1 << 23, repeats: int = 9) -> dict[str, float]:
 
 def costs(rows: int, repeats: int = 9) -> list[dict[str, Any]]:
     """ns a residual of each model, linearised and cost alone, with the operations of each."""
-    from problm.compiled import CompiledProblem
     from problm.losses import Loss
+    from problm.problems.compiled import CompiledProblem
 
     rng = np.random.default_rng(SEED)
     x, y = rng.uniform(0.5, 9.5, rows), rng.standard_normal(rows)

@@ -146,8 +146,8 @@ def _single(client: Any) -> float:
 def _answers(d: int) -> tuple[float, int]:
     """Seconds to read and add an answer to a trial step, and its bytes, by those of a thousand partitions."""
     from problm import shards
-    from problm.chunked import add_pairwise
     from problm.linalg.normal import Normal
+    from problm.problems.out_of_core import add_pairwise
     from problm.sampling.moments import Moments
 
     moments = Moments.of(np.arange(10.0), extremes=True)

@@ -17,9 +17,9 @@ import problm
 from problm import align
 from problm.linalg.normal import Normal
 from problm.losses import LOSSES
+from problm.problems.secant import SecantProblem
 from problm.solver.loop import solve
 from problm.vision.alignment_result import OVERLAYS
-from problm.vision.secant import SecantProblem
 from problm.vision.warps import MODELS, corner_error, nearest, transform
 
 Array = NDArray[np.float64]

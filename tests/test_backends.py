@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import problm
-from problm.backends import backend_rows, detect
-from problm.backends.device import CHUNK, LARGE, DeviceProblem, cost_and_weight
 from problm.losses import LOSSES, Loss
-from problm.rows import FunctionRows
+from problm.problems.backends import backend_rows, detect
+from problm.problems.backends.device import CHUNK, LARGE, DeviceProblem, cost_and_weight
+from problm.problems.rows import FunctionRows
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 jnp = jax.numpy

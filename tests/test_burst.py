@@ -90,6 +90,6 @@ def test_the_limit_of_iterations_holds(limit):
 def test_whoever_watches_the_steps_gets_them_one_by_one(monkeypatch, watched):
     model, x, y, _ = data("decay", 200, 0)
     calls = []
-    monkeypatch.setattr("problm.compiled.sail", lambda run, system: calls.append(1))
+    monkeypatch.setattr("problm.problems.compiled.sail", lambda run, system: calls.append(1))
     assert fit(model, x, y, [2.2, 0.6, 0.2], **watched).success
     assert not calls

@@ -14,7 +14,7 @@ import pytest
 import problm
 from problm import manifolds
 from problm.losses import Loss
-from problm.rows import FunctionRows
+from problm.problems.rows import FunctionRows
 from problm.sampling.order import RandomOrder
 from problm.solver.checkpoint import Checkpoint, _decode, _encode, _pack, _unpack
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 import problm
-from problm.chunked import ChunkedProblem, add_pairwise
 from problm.data.sources import Sliced, even_ends, open_source
 from problm.losses import Loss
-from problm.rows import FunctionRows
+from problm.problems.out_of_core import ChunkedProblem, add_pairwise
+from problm.problems.rows import FunctionRows
 from problm.sampling.chunk_order import GROUPS, ChunkOrder
 from problm.solver.acceptance import Holdout
 from problm.solver.loop import solve

@@ -14,7 +14,7 @@ import problm
 from problm import shards
 from problm.distributed import DistributedOrder, distributed_problem
 from problm.losses import Loss
-from problm.rows import FunctionRows
+from problm.problems.rows import FunctionRows
 from problm.sampling.moments import Moments
 from problm.shards import Request
 from problm.solver.acceptance import Paper

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from problm.functions import FunctionProblem
 from problm.losses import Loss
+from problm.problems.numpy_function import FunctionProblem
 from problm.solver.graduated import graduated
 from problm.solver.loop import solve
 from problm.solver.result import Status

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from problm.compiled import CompiledProblem
 from problm.kernels.kernel import BLOCK, CHUNK, ROW_NUMBER, Kernel, available_threads, describe, fill_function, loadable
 from problm.losses import LOSSES, Loss, as_loss
+from problm.problems.compiled import CompiledProblem
 
 
 @fill_function

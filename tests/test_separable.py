@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import curve_fit, least_squares
 
 from problm.losses import LOSSES, Loss
+from problm.problems.separable_linear import LinearSeparableProblem
+from problm.problems.separable_nonlinear import SeparableProblem
 from problm.separable import separable_fit
-from problm.separable_inner import SeparableProblem
-from problm.separable_linear import LinearSeparableProblem
 from problm.solver.loop import solve
 
 

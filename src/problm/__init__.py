@@ -23,8 +23,8 @@ _WHERE = {
     "models": "models",
     "separable_fit": "separable",
     "SeparableFit": "separable",
-    "SeparableProblem": "separable_inner",
-    "LinearSeparableProblem": "separable_linear",
+    "SeparableProblem": "problems.separable_nonlinear",
+    "LinearSeparableProblem": "problems.separable_linear",
     "align": "vision.alignment",
     "Alignment": "vision.alignment_result",
     "essential_matrix": "vision.essential",
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from .models import ready_made as models
     from .models.formula import formula as formula
     from .models.formula import model as model
+    from .problems.separable_linear import LinearSeparableProblem as LinearSeparableProblem
+    from .problems.separable_nonlinear import SeparableProblem as SeparableProblem
     from .scipy_api import least_squares as least_squares
     from .separable import SeparableFit as SeparableFit
     from .separable import separable_fit as separable_fit
-    from .separable_inner import SeparableProblem as SeparableProblem
-    from .separable_linear import LinearSeparableProblem as LinearSeparableProblem
     from .solver.options import Options as Options
     from .solver.result import Result as Result
     from .solver.result import Status as Status

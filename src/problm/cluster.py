@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .data.sources import open_source, row_bytes
-from .rows import Columns
+from .problems.rows import Columns
 
 _PART_BYTES = 1 << 26
 

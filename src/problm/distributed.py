@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import shards
-from .chunked import add_pairwise
 from .cluster import Cluster
 from .distributed_batch import DistributedBatch
 from .linalg.normal import Normal
-from .rows import Columns, Modelled, Rows
+from .problems.out_of_core import add_pairwise
+from .problems.rows import Columns, Modelled, Rows
 from .sampling.order import as_generator
 from .shards import Request
 from .solver.problem import Theta

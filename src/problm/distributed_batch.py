@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import shards
-from .chunked import add_pairwise
 from .linalg.normal import Normal
+from .problems.out_of_core import add_pairwise
 from .sampling.moments import Moments
 from .solver.batch import Batch
 from .solver.problem import Theta

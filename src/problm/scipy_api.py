@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import inputs
-from .backends import backend_rows, detect
 from .data.named_columns import chosen_columns
 from .data.sources import is_stored
-from .functions import JACOBIANS, FunctionProblem
 from .linalg.quadratic import Space
 from .losses import as_loss
-from .rows import Rows, compiled_rows, function_rows
+from .problems.backends import backend_rows, detect
+from .problems.numpy_function import JACOBIANS, FunctionProblem
+from .problems.rows import Rows, compiled_rows, function_rows
 from .solver.loop import solve
 from .solver.options import suggest
 from .solver.problem import Problem
@@ -103,7 +103,7 @@ def least_squares(
         For compiled models; by default all cores that the process may use.
     backend : {'numpy', 'jax', 'torch'}, optional
         What ``fun`` is written with; by default detected. JAX and PyTorch functions, for a batch or for a single row,
-        get exact derivatives and run on their device (see `problm.backends`).
+        get exact derivatives and run on their device (see `problm.problems.backends`).
     max_memory : int or str, optional
         Bytes, or text such as ``"2GB"``, that data from files may take; by default half of the free memory.
     client : dask.distributed.Client, optional

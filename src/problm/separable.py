@@ -6,8 +6,8 @@ over alpha alone: fewer parameters, no start for the coefficients, fewer iterati
 
 `separable_fit` fits curves: one, or very many that share alpha and have coefficients of their own (global analysis of
 decay curves or spectra). Each curve is then one residual block, and batches are drawn over curves.
-`problm.separable_linear.LinearSeparableProblem` is the problem behind it;
-`problm.separable_inner.SeparableProblem` eliminates *non-linear* parameters of each block by a few Gauss-Newton steps.
+`problm.problems.separable_linear.LinearSeparableProblem` is the problem behind it;
+`problm.problems.separable_nonlinear.SeparableProblem` eliminates *non-linear* parameters of each block by a few Gauss-Newton steps.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from .inputs import limits, parameters
 from .losses import Loss, as_loss
-from .separable_inner import SeparableProblem
-from .separable_linear import Basis, LinearSeparableProblem
+from .problems.separable_linear import Basis, LinearSeparableProblem
+from .problems.separable_nonlinear import SeparableProblem
 from .solver.result import Result
 
 Array = NDArray[np.float64]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .linalg.normal import Normal
-from .rows import Rows
+from .problems.rows import Rows
 from .sampling.moments import Moments
 from .solver.problem import Theta
 

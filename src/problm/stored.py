@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from . import inputs
-from .chunked import ChunkedProblem
 from .data.sources import Source, open_source, row_bytes
-from .rows import Columns, Rows
+from .problems.out_of_core import ChunkedProblem
+from .problems.rows import Columns, Rows
 from .sampling.chunk_order import ChunkOrder
 from .solver.problem import Problem
 from .solver.result import Result

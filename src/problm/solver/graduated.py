@@ -63,7 +63,7 @@ def graduated(
     The location of a cluster, from a start that the loss alone does not see it from:
 
     >>> import numpy as np
-    >>> from problm.functions import FunctionProblem
+    >>> from problm.problems.numpy_function import FunctionProblem
     >>> from problm.losses import Loss
     >>> x = np.concatenate([np.linspace(-1.0, 1.0, 60), np.linspace(30.0, 70.0, 40)])
     >>> def problem(loss):

@@ -80,7 +80,7 @@ def align(
     linearization : ``"esm"`` (gradients of both images averaged on batches, as in the paper; the exact gradient of the
         cost for all pixels) or ``"forward"`` (the exact gradient always, which needs more steps on batches).
     secant : correct the Gauss-Newton matrix over all pixels by the curvature that the steps reveal
-        (`problm.vision.secant`); on scenes with parallax that saves most iterations. False: plain Gauss-Newton.
+        (`problm.problems.secant`); on scenes with parallax that saves most iterations. False: plain Gauss-Newton.
     outside : residual of a pixel that falls outside image 2; None: that of the average pixel inside at the start.
     threads : None: as many as there are cores.
     rng : seed or Generator of the order of the pixels.

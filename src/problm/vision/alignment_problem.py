@@ -20,10 +20,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compiled import CompiledProblem
 from ..kernels.kernel import Kernel, available_threads
 from ..linalg.normal import Normal
 from ..losses import Loss
+from ..problems.compiled import CompiledProblem
 from ..solver.growth import JUMP
 from ..solver.problem import Theta
 from . import alignment_kernels as ak

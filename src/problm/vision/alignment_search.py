@@ -30,6 +30,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ..losses import Loss
+from ..problems.secant import SecantProblem
 from ..solver.loop import solve
 from ..solver.result import Result, Status
 from .alignment_problem import AlignmentProblem
@@ -38,7 +39,6 @@ from .alignment_sample import Sample
 from .alignment_start import feature_homography, phase_translation
 from .images import Image
 from .pyramid import halve
-from .secant import SecantProblem
 from .warps import corner_error, plausible
 
 Array = NDArray[np.float64]

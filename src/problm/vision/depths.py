@@ -17,9 +17,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compiled import CompiledProblem
 from ..losses import Loss
 from ..manifolds import compiled
+from ..problems.compiled import CompiledProblem
 from .outcome import residual_norms
 from .relative_pose import choose_pose
 from .two_view import Frame, Model, pose_of, two_view_problem

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..compiled import CompiledProblem
 from ..linalg.normal import inverse_spd
 from ..losses import Loss
+from ..problems.compiled import CompiledProblem
 from ..solver.result import Result
 
 Array = NDArray[np.float64]

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compiled import CompiledProblem
 from ..kernels.kernel import Kernel
 from ..losses import Loss
 from ..manifolds import (
@@ -30,6 +29,7 @@ from ..manifolds import (
     skew,
     walk_sphere,
 )
+from ..problems.compiled import CompiledProblem
 from .minimal import five_point, four_point, seven_point
 from .relative_pose import pose_of_essential
 from .two_view_kernels import (

@@ -21,13 +21,13 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .data.sources import Columns, Source, even_ends, row_bytes
-from .linalg.normal import Clusters, Normal
+from ..data.sources import Columns, Source, even_ends, row_bytes
+from ..linalg.normal import Clusters, Normal
+from ..sampling.chunk_order import ChunkOrder, Segment
+from ..sampling.moments import Moments
+from ..solver.problem import Theta
+from ..support.memory import as_bytes
 from .rows import Modelled, Rows
-from .sampling.chunk_order import ChunkOrder, Segment
-from .sampling.moments import Moments
-from .solver.problem import Theta
-from .support.memory import as_bytes
 
 Array = NDArray[np.float64]
 _PIECE_BYTES = 1 << 23
@@ -43,7 +43,7 @@ class ChunkedProblem(Modelled[Rows]):
     Parameters
     ----------
     rows
-        The model: what evaluates rows (`problm.rows`).
+        The model: what evaluates rows (`problm.problems.rows`).
     source
         Where they come from.
     rng

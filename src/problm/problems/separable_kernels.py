@@ -17,9 +17,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from .jit.addresses import FASTMATH
-from .jit.njit import njit
-from .kernels.losses import rho
+from ..jit.addresses import FASTMATH
+from ..jit.njit import njit
+from ..kernels.losses import rho
 
 _f8, _i8 = types.float64, types.int64
 _options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .linalg.normal import Normal
-from .losses import Loss
-from .sampling.order import SampledColumns
+from ..linalg.normal import Normal
+from ..losses import Loss
+from ..sampling.order import SampledColumns
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

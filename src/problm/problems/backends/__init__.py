@@ -12,10 +12,10 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..losses import Loss
+from ...losses import Loss
+from ...solver.options import suggest
+from ...solver.problem import Theta
 from ..rows import Columns, Rows
-from ..solver.options import suggest
-from ..solver.problem import Theta
 
 BACKENDS = ("numpy", "jax", "torch")
 _PACKAGES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}

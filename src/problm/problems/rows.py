@@ -1,6 +1,6 @@
 """What evaluates rows, wherever they lie: a model without its data.
 
-`FunctionRows` and `CompiledRows` (and those of `problm.backends`) make a problem of any columns that they are handed:
+`FunctionRows` and `CompiledRows` (and those of `problm.problems.backends`) make a problem of any columns that they are handed:
 all of them, a chunk of a file, the share of a worker. They pickle where the user's functions do, so that a cluster can
 be sent one.
 """
@@ -15,9 +15,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .functions import FunctionProblem
-from .losses import Loss
-from .solver.problem import Problem, Theta
+from ..losses import Loss
+from ..solver.problem import Problem, Theta
+from .numpy_function import FunctionProblem
 
 Array = NDArray[np.float64]
 Columns = tuple[NDArray[Any], ...]
@@ -70,7 +70,7 @@ class Modelled(Generic[M]):
 
 @dataclass
 class FunctionRows:
-    """A NumPy function of some rows; the arguments of `problm.functions.FunctionProblem` without the data."""
+    """A NumPy function of some rows; the arguments of `problm.problems.numpy_function.FunctionProblem` without the data."""
 
     fun: Callable[..., Any]
     jac: str | Callable[..., Any]

@@ -14,7 +14,7 @@ either way.
 
 Where all curves share x and sigma, they share Phi: everything that a pass needs beyond ``C = Y Phi^+'`` and
 ``E_a = R dPhi_a`` (two matrix products) are the Gram matrices ``C'WC`` and ``E'WE``, and J'J follows from them with
-matrices of Phi alone. Curves with an x or a sigma of their own go through `problm.separable_kernels`.
+matrices of Phi alone. Curves with an x or a sigma of their own go through `problm.problems.separable_kernels`.
 
 A robust loss acts on the norm of a whole curve's residuals. It is increasing, so it does not change which
 coefficients are best, and elimination stays exact.
@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .linalg.normal import Normal
-from .losses import USER_CODE, Loss
-from .sampling.order import SampledColumns
-from .support.reduction import sum_chunks
+from ..linalg.normal import Normal
+from ..losses import USER_CODE, Loss
+from ..sampling.order import SampledColumns
+from ..support.reduction import sum_chunks
 
 Array = NDArray[np.float64]
 Basis = Callable[[Any, Any], Any]

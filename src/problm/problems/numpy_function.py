@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .linalg.normal import Normal
-from .losses import Loss
-from .sampling.order import SampledColumns
-from .solver.problem import Theta
-from .solver.termination import FEW
+from ..linalg.normal import Normal
+from ..losses import Loss
+from ..sampling.order import SampledColumns
+from ..solver.problem import Theta
+from ..solver.termination import FEW
 
 Array = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .jit.addresses import ENCODE, MOVE
-from .kernels.kernel import CHUNK, Kernel, address_of, describe, loadable, loadable_type
-from .linalg.normal import Normal
-from .sampling.order import SampledColumns
-from .solver.growth import JUMP
-from .solver.problem import Theta
+from ..jit.addresses import ENCODE, MOVE
+from ..kernels.kernel import CHUNK, Kernel, address_of, describe, loadable, loadable_type
+from ..linalg.normal import Normal
+from ..sampling.order import SampledColumns
+from ..solver.growth import JUMP
+from ..solver.problem import Theta
 
 Array = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ def add(theta: Array, delta: Array) -> Array:
 
 def sail(run: Any, system: Any) -> bool:
     """`problm.solver.compiled_loop.sail`, which only problems of few rows compile."""
-    from .solver.compiled_loop import sail as at_once
+    from ..solver.compiled_loop import sail as at_once
 
     return at_once(run, system)
 

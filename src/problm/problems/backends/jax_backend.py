@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..losses import Loss
+from ...losses import Loss
+from ...solver.problem import Theta
 from ..rows import Columns
-from ..solver.problem import Theta
 from .device import Array, DeviceRows, cost_and_weight
 
 try:

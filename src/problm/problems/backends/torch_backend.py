@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..losses import Loss
+from ...losses import Loss
+from ...solver.problem import Theta
 from ..rows import Columns
-from ..solver.problem import Theta
 from .device import Array, DeviceRows, cost_and_weight
 
 try:

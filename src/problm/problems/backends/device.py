@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..chunked import add_pairwise
-from ..linalg.normal import Normal
-from ..losses import Loss
+from ...linalg.normal import Normal
+from ...losses import Loss
+from ...sampling.order import SampledColumns
+from ...solver.problem import Theta
+from ..out_of_core import add_pairwise
 from ..rows import Columns, Modelled
-from ..sampling.order import SampledColumns
-from ..solver.problem import Theta
 
 Array = NDArray[np.float64]
 CHUNK = 8192
@@ -55,7 +55,7 @@ class Passes(Protocol):
 
 
 class DeviceRows:
-    """A model of rows that runs on a device (`problm.rows.Rows`)."""
+    """A model of rows that runs on a device (`problm.problems.rows.Rows`)."""
 
     def __init__(
         self,
