@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import problm
-from problm import shards
+from problm.distributed import worker as shards
 
 from . import record
 from .summary import markdown_table
@@ -81,7 +81,7 @@ def difference(a: Any, b: Any) -> float:
 
 def empty_rounds(client: Any, data: tuple[Any, Any]) -> list[float]:
     """Milliseconds of rounds over all shards that have next to nothing to compute."""
-    from problm.distributed import distributed_problem
+    from problm.distributed.problem import distributed_problem
     from problm.losses import Loss
     from problm.problems.rows import FunctionRows
 

@@ -145,7 +145,7 @@ def _single(client: Any) -> float:
 
 def _answers(d: int) -> tuple[float, int]:
     """Seconds to read and add an answer to a trial step, and its bytes, by those of a thousand partitions."""
-    from problm import shards
+    from problm.distributed import worker as shards
     from problm.linalg.normal import Normal
     from problm.problems.out_of_core import add_pairwise
     from problm.sampling.moments import Moments

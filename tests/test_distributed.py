@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import problm
-from problm import shards
-from problm.distributed import DistributedOrder, distributed_problem
+from problm.distributed import worker as shards
+from problm.distributed.problem import DistributedOrder, distributed_problem
+from problm.distributed.worker import Request
 from problm.losses import Loss
 from problm.problems.rows import FunctionRows
 from problm.sampling.moments import Moments
-from problm.shards import Request
 from problm.solver.acceptance import Paper
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")

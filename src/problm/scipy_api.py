@@ -107,7 +107,7 @@ def least_squares(
     max_memory : int or str, optional
         Bytes, or text such as ``"2GB"``, that data from files may take; by default half of the free memory.
     client : dask.distributed.Client, optional
-        Solve on its workers, where the partitions of ``data`` stay (see `problm.distributed`).
+        Solve on its workers, where the partitions of ``data`` stay (see `problm.distributed.problem`).
     callback : callable, optional
         ``callback(state)`` after every iteration; a true value or StopIteration ends the solve.
     max_nfev, verbose

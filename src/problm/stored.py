@@ -33,7 +33,7 @@ def stored_problem(
     ``model_of`` makes the model from the first few rows, which tell it the shapes.
     """
     if client is not None:
-        from .distributed import distributed_problem
+        from .distributed.problem import distributed_problem
 
         return distributed_problem(model_of, data, client, rng)
     source = open_source(data)

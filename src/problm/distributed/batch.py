@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import shards
-from .linalg.normal import Normal
-from .problems.out_of_core import add_pairwise
-from .sampling.moments import Moments
-from .solver.batch import Batch
-from .solver.problem import Theta
+from ..linalg.normal import Normal
+from ..problems.out_of_core import add_pairwise
+from ..sampling.moments import Moments
+from ..solver.batch import Batch
+from ..solver.problem import Theta
+from . import worker as shards
 
 if TYPE_CHECKING:
-    from .distributed import DistributedProblem
+    from .problem import DistributedProblem
 
 
 class DistributedBatch(Batch):

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .linalg.normal import Normal
-from .problems.rows import Rows
-from .sampling.moments import Moments
-from .solver.problem import Theta
+from ..linalg.normal import Normal
+from ..problems.rows import Rows
+from ..sampling.moments import Moments
+from ..solver.problem import Theta
 
 Array = NDArray[np.float64]
 Columns = tuple[NDArray[Any], ...]
@@ -198,7 +198,7 @@ def cost(request: Request, model: Rows, indices: Sequence[int], *columns: Column
 
 def head(seed: int, index: int, rows: int, columns: Columns) -> Columns:
     """The first ``rows`` rows of a partition's random order."""
-    from .sampling.order import RandomOrder
+    from ..sampling.order import RandomOrder
 
     n = len(columns[0])
     if rows >= n:
