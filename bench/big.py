@@ -64,7 +64,7 @@ def write(folder: Path, rows: int) -> int:
 def measure(folder: Path, max_memory: str, passes: int, repeats: int) -> dict[str, Any]:
     """All fits, in this process."""
     import problm
-    from problm.curves import fit
+    from problm.api.curve_fit import fit
 
     paths = (folder / "x.npy", folder / "y.npy")
     size = sum(p.stat().st_size for p in paths)

@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from problm.separable import separable_fit
+from problm.api.separable_fit import separable_fit
 from problm.solver.acceptance import Holdout, Paper, RelaxedPaper
 from problm.vision.bundle import affine_bundle_adjustment, bundle_adjustment
 from problm.vision.reconstruction import Reconstruction, read_bal, read_colmap

@@ -70,7 +70,7 @@ def in_memory(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit(data: tuple[Any, Any], **options: Any) -> Any:
-    from problm.curves import fit as curve
+    from problm.api.curve_fit import fit as curve
 
     return curve(problm.formula("a*exp(-b*x) + c"), *data, START, **options)
 

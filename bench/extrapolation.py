@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import problm
-from problm.curves import fit
+from problm.api.curve_fit import fit
 from problm.linalg import quadratic as system
 
 from . import environment

@@ -109,7 +109,7 @@ def measure(d: int) -> Machine:
     from distributed import Client, LocalCluster
 
     import problm
-    from problm.curves import fit
+    from problm.api.curve_fit import fit
 
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
         client.gather([client.submit(abs, -1, pure=False) for _ in range(64)])

@@ -53,7 +53,7 @@ def _ours(**settings: Any) -> Any:
     """The whole public call on a formula: checks, solve, certificate."""
 
     def call(instance: Solvable, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
-        from problm.curves import fit
+        from problm.api.curve_fit import fit
 
         x, y = instance.extra.data
         model = formula_of(instance)

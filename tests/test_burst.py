@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import problm
-from problm.curves import fit
+from problm.api.curve_fit import fit
 from problm.manifolds import ROTATION
 from problm.solver import loop as solver
 from problm.vision.simulate import two_views

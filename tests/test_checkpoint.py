@@ -125,9 +125,9 @@ def test_compiled(tmp_path):
     x, y = make_data()
 
     def solve(**options):
-        return problm.curves.fit(problm.formula("a*exp(-b*x) + c"), x, y, START, **options)
+        return problm.api.curve_fit.fit(problm.formula("a*exp(-b*x) + c"), x, y, START, **options)
 
-    import problm.curves
+    import problm.api.curve_fit
 
     check_every_place(solve, tmp_path / "solve.npz")
 

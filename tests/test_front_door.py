@@ -11,7 +11,8 @@ import pytest
 import scipy.optimize
 
 import problm
-from problm import curves, inputs
+from problm.api import arguments as inputs
+from problm.api import curve_fit as curves
 
 
 def line(t, x, y):
@@ -302,7 +303,7 @@ def test_import_is_light():
         "import sys, time; t = time.perf_counter(); import problm; t = time.perf_counter() - t\n"
         "heavy = {'numba', 'matplotlib', 'cv2', 'scipy', 'pandas', 'jax'} & set(sys.modules)\n"
         "assert not heavy, heavy\nassert t < 0.3, t\nassert 'curve_fit' in dir(problm)\n"
-        "import problm.curves; assert callable(problm.curve_fit)"
+        "import problm.api.curve_fit; assert callable(problm.curve_fit)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -182,9 +182,9 @@ class Chunked:
 @pytest.mark.parametrize("acceptance", ["holdout", "full"])
 def test_chunks_of_the_source(acceptance, monkeypatch):
     """The same chunks: the same bits. Other chunks: other samples and sums, so the same minimum to the tolerance."""
-    import problm.stored
+    import problm.api.stored
 
-    monkeypatch.setattr(problm.stored, "_SMALL", 0)  # small data would be read as a whole
+    monkeypatch.setattr(problm.api.stored, "_SMALL", 0)  # small data would be read as a whole
     x, y = table(0, 60_000)
 
     def solve(rows):

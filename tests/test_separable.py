@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit, least_squares
 
+from problm.api.separable_fit import separable_fit
 from problm.losses import LOSSES, Loss
 from problm.problems.separable_linear import LinearSeparableProblem
 from problm.problems.separable_nonlinear import SeparableProblem
-from problm.separable import separable_fit
 from problm.solver.loop import solve
 
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _WHERE = {
-    "least_squares": "scipy_api",
-    "curve_fit": "curves",
-    "check_jacobian": "check",
+    "least_squares": "api.least_squares",
+    "curve_fit": "api.curve_fit",
+    "check_jacobian": "api.check_jacobian",
     "formula": "models.formula",
     "model": "models.formula",
     "models": "models",
-    "separable_fit": "separable",
-    "SeparableFit": "separable",
+    "separable_fit": "api.separable_fit",
+    "SeparableFit": "api.separable_fit",
     "SeparableProblem": "problems.separable_nonlinear",
     "LinearSeparableProblem": "problems.separable_linear",
     "align": "vision.alignment",
@@ -53,17 +53,17 @@ _WHERE = {
 __all__ = ["__version__", *sorted(_WHERE)]
 
 if TYPE_CHECKING:
-    from .check import check_jacobian as check_jacobian
-    from .curves import curve_fit as curve_fit
+    from .api.check_jacobian import check_jacobian as check_jacobian
+    from .api.curve_fit import curve_fit as curve_fit
+    from .api.least_squares import least_squares as least_squares
+    from .api.separable_fit import SeparableFit as SeparableFit
+    from .api.separable_fit import separable_fit as separable_fit
     from .losses import Loss as Loss
     from .models import ready_made as models
     from .models.formula import formula as formula
     from .models.formula import model as model
     from .problems.separable_linear import LinearSeparableProblem as LinearSeparableProblem
     from .problems.separable_nonlinear import SeparableProblem as SeparableProblem
-    from .scipy_api import least_squares as least_squares
-    from .separable import SeparableFit as SeparableFit
-    from .separable import separable_fit as separable_fit
     from .solver.options import Options as Options
     from .solver.result import Result as Result
     from .solver.result import Status as Status

@@ -22,8 +22,8 @@ try:
 except ImportError as error:
     raise ImportError("problm.lmfit needs lmfit: pip install lmfit") from error
 
-from . import inputs
-from .scipy_api import least_squares
+from .api import arguments as inputs
+from .api.least_squares import least_squares
 from .solver.result import Result
 
 Array = NDArray[np.float64]

@@ -21,8 +21,8 @@ try:
 except ImportError as error:
     raise ImportError("problm.sklearn needs scikit-learn 1.6 or newer: pip install scikit-learn") from error
 
-from .curves import fit as fit_curve
-from .inputs import limits
+from .api.arguments import limits
+from .api.curve_fit import fit as fit_curve
 from .solver.options import suggest
 from .warnings import ConvergenceWarning
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curves import fit
+from ..api.curve_fit import fit
 from ..models.formula import formula
 from ..solver.result import Result
 from .demo_parts import Measured, Part, passes, repeated

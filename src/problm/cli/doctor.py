@@ -89,7 +89,7 @@ def self_test() -> dict[str, Any]:
     """A fit of a million points whose answer is known, timed cold and warm."""
     import numpy as np
 
-    from ..curves import fit
+    from ..api.curve_fit import fit
 
     def decay(x: Any, a: float, b: float) -> Any:
         return a * np.exp(-b * x)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import inputs
-from ..curves import CurveRows
+from ..api import arguments as inputs
+from ..api.curve_fit import CurveRows
+from ..api.least_squares import least_squares
 from ..data import tables
-from ..scipy_api import least_squares
 from .exits import Bad
 
 if TYPE_CHECKING:

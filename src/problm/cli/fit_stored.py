@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..curves import CurveRows
+from ..api.curve_fit import CurveRows
+from ..api.least_squares import least_squares
 from ..data.sources import open_source
-from ..scipy_api import least_squares
 from .fit_data import FEW, InMemory
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, solve_triangular
 
-from . import inputs
-from .data.sources import is_stored
-from .scipy_api import least_squares
-from .solver.result import Result
-from .warnings import ConvergenceWarning, CovarianceWarning
+from ..data.sources import is_stored
+from ..solver.result import Result
+from ..warnings import ConvergenceWarning, CovarianceWarning
+from . import arguments as inputs
+from .least_squares import least_squares
 
 Array = NDArray[np.float64]
 

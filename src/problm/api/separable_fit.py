@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .inputs import limits, parameters
-from .losses import Loss, as_loss
-from .problems.separable_linear import Basis, LinearSeparableProblem
-from .problems.separable_nonlinear import SeparableProblem
-from .solver.result import Result
+from ..losses import Loss, as_loss
+from ..problems.separable_linear import Basis, LinearSeparableProblem
+from ..problems.separable_nonlinear import SeparableProblem
+from ..solver.result import Result
+from .arguments import limits, parameters
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class SeparableFit:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from .report.page import listing
+        from ..report.page import listing
 
         return listing(str(self))
 
@@ -163,9 +163,9 @@ def separable_fit(
     >>> fit.coefficients.shape, bool(np.all(abs(fit.alpha - [0.4, 2.0]) < 4 * fit.standard_errors))
     ((10000, 3), True)
     """
-    from .linalg.quadratic import Space
-    from .solver.loop import solve
-    from .support.threads import available_threads
+    from ..linalg.quadratic import Space
+    from ..solver.loop import solve
+    from ..support.threads import available_threads
 
     alpha = parameters("alpha0", alpha0)
     samples, Y = np.asarray(x), np.asarray(y)

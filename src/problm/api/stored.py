@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from . import inputs
-from .data.sources import Source, open_source, row_bytes
-from .problems.out_of_core import ChunkedProblem
-from .problems.rows import Columns, Rows
-from .sampling.chunk_order import ChunkOrder
-from .solver.problem import Problem
-from .solver.result import Result
-from .support.memory import as_bytes
+from ..data.sources import Source, open_source, row_bytes
+from ..problems.out_of_core import ChunkedProblem
+from ..problems.rows import Columns, Rows
+from ..sampling.chunk_order import ChunkOrder
+from ..solver.problem import Problem
+from ..solver.result import Result
+from ..support.memory import as_bytes
+from . import arguments as inputs
 
 _FEW = 8
 _SMALL = 1 << 26
@@ -33,7 +33,7 @@ def stored_problem(
     ``model_of`` makes the model from the first few rows, which tell it the shapes.
     """
     if client is not None:
-        from .distributed.problem import distributed_problem
+        from ..distributed.problem import distributed_problem
 
         return distributed_problem(model_of, data, client, rng)
     source = open_source(data)
@@ -49,8 +49,8 @@ def fit_stored(
     f: Any, parts: list[Any], p0: Any, weighted: bool, jac: Any, dim: int, options: dict[str, Any]
 ) -> Result:
     """`problm.curve_fit` over columns x..., y[, sigma] of which some are in files."""
-    from .curves import CurveRows, _start
-    from .scipy_api import least_squares
+    from .curve_fit import CurveRows, _start
+    from .least_squares import least_squares
 
     if jac is not None and not callable(jac) and hasattr(f, "curve_kernel"):
         raise ValueError("jac: a compiled model has exact derivatives; leave jac out")

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import inputs
-from .data.named_columns import chosen_columns
-from .data.sources import is_stored
-from .linalg.quadratic import Space
-from .losses import as_loss
-from .problems.backends import backend_rows, detect
-from .problems.numpy_function import JACOBIANS, FunctionProblem
-from .problems.rows import Rows, compiled_rows, function_rows
-from .solver.loop import solve
-from .solver.options import suggest
-from .solver.problem import Problem
-from .solver.result import Result
+from ..data.named_columns import chosen_columns
+from ..data.sources import is_stored
+from ..linalg.quadratic import Space
+from ..losses import as_loss
+from ..problems.backends import backend_rows, detect
+from ..problems.numpy_function import JACOBIANS, FunctionProblem
+from ..problems.rows import Rows, compiled_rows, function_rows
+from ..solver.loop import solve
+from ..solver.options import suggest
+from ..solver.problem import Problem
+from ..solver.result import Result
+from . import arguments as inputs
 
 Array = NDArray[np.float64]
 _METHODS = {"problm": "problm", "lm": "lm", "trf": "problm", "dogbox": "problm"}
@@ -205,7 +205,7 @@ def least_squares(
     if not progress and not hasattr(problem, "close"):
         result = solve(problem, start, space=space, rng=rng, callback=callback, **options)
     else:
-        from .report.progress import showing
+        from ..report.progress import showing
 
         with showing(callback, progress) as callback, _released(problem):
             result = solve(problem, start, space=space, rng=rng, callback=callback, **options)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from . import inputs
-from .losses import Loss
-from .scipy_api import _bind, function_problem
+from ..losses import Loss
+from . import arguments as inputs
+from .least_squares import _bind, function_problem
 
 MOST_ROWS = 1000
 
