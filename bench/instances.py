@@ -122,7 +122,7 @@ def alignment(first: Any, second: Any, start: Array | None = None) -> Solvable:
     the exact gradient throughout.
     """
     from problm.vision.alignment_problem import AlignmentProblem
-    from problm.vision.images import read_image
+    from problm.vision.images.image import read_image
 
     image1, image2 = read_image(first, "image1"), read_image(second, "image2")
     at = np.eye(3) if start is None else start

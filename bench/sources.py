@@ -34,8 +34,8 @@ def adelaide_files(data: str, name: str) -> tuple[str, str]:
 
 def adelaide_images(data: str, name: str, most: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The two images in grey, halved until they have at most so many pixels."""
-    from problm.vision.images import read_image
-    from problm.vision.pyramid import halve
+    from problm.vision.images.image import read_image
+    from problm.vision.images.pyramid import halve
 
     found = []
     for path, which in zip(adelaide_files(data, name), ("image1", "image2"), strict=True):
@@ -148,7 +148,7 @@ def plane_start(data: str, name: str, offset: float, seed: int, shape: tuple[int
     From the identity these wide pairs lead every method somewhere else; near the plane there is a minimum to find.
     ``shape`` is that of image 1 as it is used, maybe halved.
     """
-    from problm.vision.images import read_image
+    from problm.vision.images.image import read_image
 
     from .stand_ins import homography_between
 

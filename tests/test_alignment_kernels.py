@@ -12,7 +12,7 @@ from scipy.ndimage import gaussian_filter, map_coordinates
 from problm.losses import LOSSES, Loss
 from problm.vision.alignment_kernels import warp_fill
 from problm.vision.alignment_problem import AlignmentProblem
-from problm.vision.images import Image
+from problm.vision.images.image import Image
 from problm.vision.warps import MODELS, transform
 
 Array = NDArray[np.float64]

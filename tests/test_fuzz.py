@@ -76,7 +76,7 @@ def _png(width, height):
 @pytest.mark.parametrize(("width", "height"), [(1 << 15, 1 << 14), (1 << 30, 1 << 30), (2**31 - 1, 2**31 - 1)])
 def test_absurd_images_are_refused_by_their_header(tmp_path, width, height):
     pytest.importorskip("PIL")
-    from problm.vision.images import read_image
+    from problm.vision.images.image import read_image
 
     (tmp_path / "bomb.png").write_bytes(_png(width, height))
     with pytest.raises(ValueError, match=r"image1.*(limit of \d+|cannot be read)"):
@@ -87,7 +87,7 @@ def test_absurd_images_are_refused_by_their_header(tmp_path, width, height):
 def test_what_pillow_says_about_damaged_headers_is_put_into_a_sentence(tmp_path, content):
     """Found by the fuzzer: readers of single formats raise errors of their own kinds."""
     pytest.importorskip("PIL")
-    from problm.vision.images import read_image
+    from problm.vision.images.image import read_image
 
     (tmp_path / "bad.ppm").write_bytes(content)
     with pytest.raises(ValueError, match=r"image1: the file .*bad\.ppm' cannot be read as an image"):
@@ -98,7 +98,7 @@ def test_chunks_of_images_that_announce_too_much(tmp_path):
     """Pillow would ask the file for 4 GB; none are taken."""
     pytest.importorskip("PIL")
     resource = pytest.importorskip("resource")
-    from problm.vision.images import read_image
+    from problm.vision.images.image import read_image
 
     if not Path("/proc/self/statm").exists():
         pytest.skip("how much memory the process has cannot be told")

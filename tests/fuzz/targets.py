@@ -219,7 +219,7 @@ def camera(case: tuple[str, bytes], folder: Path) -> None:
 
 
 def image(case: tuple[str, bytes], folder: Path) -> None:
-    from problm.vision.images import MAX_PIXELS, read_image
+    from problm.vision.images.image import MAX_PIXELS, read_image
 
     path = folder / f"picture{case[0]}"
     path.write_bytes(case[1])
@@ -333,9 +333,9 @@ class Target:
 
 
 def _images() -> st.SearchStrategy[Any]:
-    import problm.vision.images  # compiled outside of a case
+    import problm.vision.images.image  # compiled outside of a case
 
-    assert problm.vision.images is not None
+    assert problm.vision.images.image is not None
     return named(seeds.images())
 
 

@@ -105,7 +105,7 @@ def _start(initial: str | None) -> Any:
 def _mask(path: Path | None) -> Any:
     if path is None:
         return None
-    from ..vision.images import pixels_of
+    from ..vision.images.image import pixels_of
 
     pixels = pixels_of(path, "mask")
     return (pixels if pixels.ndim == 2 else pixels[..., 0]) > 0

@@ -135,7 +135,7 @@ def _before_and_after(first: Array, second: Array, matrix: Array) -> tuple[bytes
     """Image 1 in red and image 2, warped, in cyan: grey where they agree."""
     from ..report.page import figure_png
     from ..report.plots import new_figure
-    from ..vision.resampling import resample
+    from ..vision.images.resampling import resample
 
     figure, axes = new_figure(1, 2, figsize=(10, 4))
     for ax, warp, title in ((axes[0], _START, "at the start"), (axes[1], matrix, "aligned")):

@@ -136,7 +136,7 @@ def _run(
     no_output: bool,
     voice: Voice,
 ) -> None:
-    from ..vision.images import read_image
+    from ..vision.images.image import read_image
     from ..vision.matches import read_matches
 
     folder = None if no_output else Folder(output or Path("out"))

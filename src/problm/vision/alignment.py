@@ -27,9 +27,9 @@ from ..sampling.order import as_generator
 from ..solver.options import Options, suggest
 from .alignment_result import Alignment
 from .alignment_search import COARSEST_SIDE, Search
-from .images import Source, read_image
-from .pyramid import blur as blurred
-from .pyramid import deepest
+from .images.image import Source, read_image
+from .images.pyramid import blur as blurred
+from .images.pyramid import deepest
 from .warps import MODELS, as_matrix
 
 LINEARIZATIONS = ("forward", "esm")

@@ -28,7 +28,7 @@ from ..solver.growth import JUMP
 from ..solver.problem import Theta
 from . import alignment_kernels as ak
 from .alignment_sample import Sample, look_up, score_warps
-from .images import Image, Mask
+from .images.image import Image, Mask
 from .pixel_order import PixelOrder
 from .warps import Frame, Retraction, nearest
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ..solver.result import Result, Status
 from ..support.files import write_atomically
-from .images import Image, Mask, Source, pixels_of
-from .resampling import resample
+from .images.image import Image, Mask, Source, pixels_of
+from .images.resampling import resample
 from .warps import corners, transform
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ from .alignment_problem import AlignmentProblem
 from .alignment_result import Alignment, Level
 from .alignment_sample import Sample
 from .alignment_start import feature_homography, phase_translation
-from .images import Image
-from .pyramid import halve
+from .images.image import Image
+from .images.pyramid import halve
 from .warps import corner_error, plausible
 
 Array = NDArray[np.float64]

@@ -13,8 +13,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from ..jit.njit import njit
-from .images import Image, Plane, of_pixels
+from ...jit.njit import njit
+from .image import Image, Plane, of_pixels
 
 _f4, _i8 = types.float32, types.int64
 

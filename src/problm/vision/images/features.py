@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .images import read_image
+from .image import read_image
 
 Array = NDArray[np.float64]
 

@@ -3,7 +3,7 @@ r"""Images: reading, checking, grey.
 An `Image` is a plane of numbers as the compiled kernels read it: uint8, uint16 or float32, rows first, one or three
 channels interleaved, with the value of one stored unit (1/255, 1/65535 or 1, so that integer images span 0 to 1 and
 floats are taken as they are) and, if some pixels are to be ignored, a mask. Grey uint8 images are used in place.
-What is made of images (blurred ones, pyramids) is in `problm.vision.pyramid`.
+What is made of images (blurred ones, pyramids) is in `problm.vision.images.pyramid`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from numba import types
 from numpy.typing import ArrayLike, NDArray
 
-from ..jit.njit import njit
+from ...jit.njit import njit
 
 MIN_SIDE = 16
 """Least width and height of an image, in pixels."""
@@ -192,7 +192,7 @@ def _check_size(rows: int, columns: int, name: str) -> None:
     if rows * columns > MAX_PIXELS:
         raise ValueError(
             f"{name} is too large: {columns} x {rows} pixels exceed the limit of {MAX_PIXELS} "
-            "(problm.vision.images.MAX_PIXELS); reduce or crop it"
+            "(problm.vision.images.image.MAX_PIXELS); reduce or crop it"
         )
 
 

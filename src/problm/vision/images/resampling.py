@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from ..jit.njit import njit
+from ...jit.njit import njit
 
 _f8, _f4 = types.float64, types.float32
 
