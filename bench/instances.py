@@ -121,7 +121,7 @@ def alignment(first: Any, second: Any, start: Array | None = None) -> Solvable:
     Batches use the averaged gradients of the paper (ESM), all pixels together the exact gradient; LM and L-BFGS use
     the exact gradient throughout.
     """
-    from problm.vision.alignment_problem import AlignmentProblem
+    from problm.vision.alignment.problem import AlignmentProblem
     from problm.vision.images.image import read_image
 
     image1, image2 = read_image(first, "image1"), read_image(second, "image2")

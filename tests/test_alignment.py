@@ -19,8 +19,8 @@ from problm.linalg.normal import Normal
 from problm.losses import LOSSES
 from problm.problems.secant import SecantProblem
 from problm.solver.loop import solve
-from problm.vision.alignment_result import OVERLAYS
-from problm.vision.warps import MODELS, corner_error, nearest, transform
+from problm.vision.alignment.result import OVERLAYS
+from problm.vision.alignment.warps import MODELS, corner_error, nearest, transform
 
 Array = NDArray[np.float64]
 TRUTH = {

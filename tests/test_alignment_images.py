@@ -10,11 +10,11 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 from problm.sampling.order import count_free
+from problm.vision.alignment.pixel_order import PixelOrder, draw_stratified
 from problm.vision.images import image as images
 from problm.vision.images.image import Image, read_image
 from problm.vision.images.pyramid import blur, deepest, halve, pyramid
 from problm.vision.images.resampling import resample
-from problm.vision.pixel_order import PixelOrder, draw_stratified
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (40, 50)).astype(np.uint8)

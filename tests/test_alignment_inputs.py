@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, map_coordinates
 
 from problm import align
-from problm.vision.warps import corner_error, transform
+from problm.vision.alignment.warps import corner_error, transform
 
 Array = NDArray[np.float64]
 SHIFT = (-3.25, 2.5)

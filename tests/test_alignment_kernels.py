@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, map_coordinates
 
 from problm.losses import LOSSES, Loss
-from problm.vision.alignment_kernels import warp_fill
-from problm.vision.alignment_problem import AlignmentProblem
+from problm.vision.alignment.kernels import warp_fill
+from problm.vision.alignment.problem import AlignmentProblem
+from problm.vision.alignment.warps import MODELS, transform
 from problm.vision.images.image import Image
-from problm.vision.warps import MODELS, transform
 
 Array = NDArray[np.float64]
 # No entry is a round number, so no pixel falls exactly on the edge of a cell, where the interpolant has a kink.

@@ -8,7 +8,7 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problm.vision.warps import (
+from problm.vision.alignment.warps import (
     DIMENSIONS,
     MODELS,
     Frame,

@@ -22,7 +22,7 @@ from bench.problems import damped_sine, double_gaussian, exponential
 
 
 def test_image_pairs_are_related_by_their_matrix():
-    from problm.vision.alignment_problem import AlignmentProblem
+    from problm.vision.alignment.problem import AlignmentProblem
     from problm.vision.images.image import read_image
 
     pair = stand_ins.image_pair(2021, 240, 320)

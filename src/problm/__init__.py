@@ -25,8 +25,8 @@ _WHERE = {
     "SeparableFit": "api.separable_fit",
     "SeparableProblem": "problems.separable_nonlinear",
     "LinearSeparableProblem": "problems.separable_linear",
-    "align": "vision.alignment",
-    "Alignment": "vision.alignment_result",
+    "align": "vision.alignment.align",
+    "Alignment": "vision.alignment.result",
     "essential_matrix": "vision.essential",
     "fundamental_matrix": "vision.fundamental",
     "homography": "vision.homography",
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from .solver.options import Options as Options
     from .solver.result import Result as Result
     from .solver.result import Status as Status
-    from .vision.alignment import align as align
-    from .vision.alignment_result import Alignment as Alignment
+    from .vision.alignment.align import align as align
+    from .vision.alignment.result import Alignment as Alignment
     from .vision.bundle import bundle_adjustment as bundle_adjustment
     from .vision.bundle_affine import affine_bundle_adjustment as affine_bundle_adjustment
     from .vision.camera_models import Intrinsics as Intrinsics

@@ -278,7 +278,7 @@ def _arguments() -> st.SearchStrategy[Any]:
     """The cases, once everything is compiled: that takes longer than a case may."""
     import problm.cli.app
     import problm.kernels.tape
-    import problm.vision.alignment
+    import problm.vision.alignment.align
     import problm.vision.bundle
     import problm.vision.fundamental
     import problm.vision.homography

@@ -43,8 +43,8 @@ def command(
 
     Writes warp.json, warp.txt (the matrix), aligned.png, overlay.png and report.html.
     """
-    from ..vision.alignment import align
-    from ..vision.alignment_result import OVERLAYS
+    from ..vision.alignment.align import align
+    from ..vision.alignment.result import OVERLAYS
 
     voice = Voice(json, quiet)
     if overlay not in OVERLAYS:
@@ -88,7 +88,7 @@ def _whole(levels: str) -> int | str:
 
 def _start(initial: str | None) -> Any:
     """A word that `align` knows, or a matrix from a file such as a warp.txt of an earlier run."""
-    from ..vision.alignment import STARTS
+    from ..vision.alignment.align import STARTS
 
     if initial is None or initial in STARTS:
         return initial

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..vision.alignment import align
-from ..vision.warps import transform
+from ..vision.alignment.align import align
+from ..vision.alignment.warps import transform
 from .demo_parts import Measured, Part, passes, repeated
 
 Array = NDArray[np.float64]

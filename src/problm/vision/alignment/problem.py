@@ -1,10 +1,10 @@
 r"""Two images as a least-squares problem: one residual block a pixel of image 1.
 
-The residuals, their derivatives and what happens at the border are derived in `problm.vision.alignment_kernels`;
+The residuals, their derivatives and what happens at the border are derived in `problm.vision.alignment.kernels`;
 here images, masks and options become columns, a compiled kernel and a space of parameters.
 
 Rows are pixels of image 1 in raster order: its number and its values, read in place. A batch is a stratified random
-sample of them in ascending order, so that both images are read forwards (`problm.vision.pixel_order`).
+sample of them in ascending order, so that both images are read forwards (`problm.vision.alignment.pixel_order`).
 
 The cost k^2 / 2 of a pixel outside image 2 is fixed before a solve, so that all methods minimise the same function
 (`outside_level`): the average cost of the pixels inside, at the start. Leaving the image then neither pays nor costs
@@ -20,16 +20,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.kernel import Kernel, available_threads
-from ..linalg.normal import Normal
-from ..losses import Loss
-from ..problems.compiled import CompiledProblem
-from ..solver.growth import JUMP
-from ..solver.problem import Theta
-from . import alignment_kernels as ak
-from .alignment_sample import Sample, look_up, score_warps
-from .images.image import Image, Mask
+from ...kernels.kernel import Kernel, available_threads
+from ...linalg.normal import Normal
+from ...losses import Loss
+from ...problems.compiled import CompiledProblem
+from ...solver.growth import JUMP
+from ...solver.problem import Theta
+from ..images.image import Image, Mask
+from . import kernels as ak
 from .pixel_order import PixelOrder
+from .sample import Sample, look_up, score_warps
 from .warps import Frame, Retraction, nearest
 
 Array = NDArray[np.float64]
@@ -43,7 +43,7 @@ class AlignmentProblem(CompiledProblem):
     Parameters
     ----------
     image1, image2 : of as many channels.
-    model : one of `problm.vision.warps.MODELS`.
+    model : one of `problm.vision.alignment.warps.MODELS`.
     photometric : whether gain and bias are parameters too, behind those of the warp.
     loss : on the norm of a pixel's residual, in units of the images' values.
     linearization : ``"forward"``, the exact gradient always; or ``"esm"``, averaged gradients on batches and the exact

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..solver.result import Result, Status
-from ..support.files import write_atomically
-from .images.image import Image, Mask, Source, pixels_of
-from .images.resampling import resample
+from ...solver.result import Result, Status
+from ...support.files import write_atomically
+from ..images.image import Image, Mask, Source, pixels_of
+from ..images.resampling import resample
 from .warps import corners, transform
 
 if TYPE_CHECKING:
-    from .alignment_problem import AlignmentProblem
+    from .problem import AlignmentProblem
 
 Array = NDArray[np.float64]
 OVERLAYS = ("checkerboard", "red-cyan", "blend", "difference")
@@ -363,7 +363,7 @@ class Alignment:
         return self.report()
 
     def _repr_html_(self) -> str:
-        from ..report.page import listing, picture
+        from ...report.page import listing, picture
 
         text = listing(self.report())
         shown = self.overlay("red-cyan")

@@ -1,6 +1,6 @@
 r"""Compiled passes of dense alignment: warp, bilinear lookup, photometric residual and its exact derivatives.
 
-A row is a pixel x = (x, y) of image 1. With the warp H in normalised coordinates (see `problm.vision.warps`),
+A row is a pixel x = (x, y) of image 1. With the warp H in normalised coordinates (see `problm.vision.alignment.warps`),
 gain a and bias b, its residual is
 
     e = a I2(u) + b - I1(x),   u = pi(H x^),   x^ = ((x - c1) / s, 1),   pi(X, Y, Z) = (X, Y) / Z * s + c2 .
@@ -25,7 +25,7 @@ and the cost of a pixel blends from its own to a constant:
 
 so that outside r = k, whatever the warp. The cost is continuously differentiable in the warp as pixels cross
 the border, and every pixel always counts, so a shrinking overlap is rewarded only where the pixels that leave
-fit worse than k: `problm.vision.alignment` chooses k such that one pixel outside costs what the average pixel
+fit worse than k: `problm.vision.alignment.align` chooses k such that one pixel outside costs what the average pixel
 inside costs at the start. Masked pixels of image 2 enter through a weight image that is interpolated alike.
 """
 
@@ -33,9 +33,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..jit.njit import njit, part
-from ..kernels.columns import _load_f4, _load_i4, _load_u1, _load_u2
-from ..kernels.kernel import BLOCK, FASTMATH, fill_function
+from ...jit.njit import njit, part
+from ...kernels.columns import _load_f4, _load_i4, _load_u1, _load_u2
+from ...kernels.kernel import BLOCK, FASTMATH, fill_function
 
 # Layout of the fill's int64 program ...
 P_IMAGE2, P_TYPE2, P_WIDTH2, P_HEIGHT2, P_CHANNELS = 0, 1, 2, 3, 4

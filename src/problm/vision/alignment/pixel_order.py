@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..sampling.order import Index, RandomOrder
+from ...sampling.order import Index, RandomOrder
 
 
 def draw_stratified(rng: np.random.Generator, free: int, m: int) -> Index:

@@ -1,7 +1,7 @@
 r"""Dense alignment of two images: one call.
 
 The warp that minimises the sum over the pixels of image 1 of ``loss(gain I2(warp(x)) + bias - I1(x))`` is searched from
-coarse to fine (`problm.vision.alignment_search`); every level is one call of the one solver. Convergence at the finest
+coarse to fine (`problm.vision.alignment.search`); every level is one call of the one solver. Convergence at the finest
 level is declared on all pixels, from the exact gradient: by default when the step that remains is below half of the
 parameters' own standard errors (``gtol = 0.5 / sqrt(N)``), a few thousandths of a pixel; asking for more
 (``gtol=1e-6``) is possible and rarely meaningful.
@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..losses import LOSSES, Loss, as_loss
-from ..sampling.order import as_generator
-from ..solver.options import Options, suggest
-from .alignment_result import Alignment
-from .alignment_search import COARSEST_SIDE, Search
-from .images.image import Source, read_image
-from .images.pyramid import blur as blurred
-from .images.pyramid import deepest
+from ...losses import LOSSES, Loss, as_loss
+from ...sampling.order import as_generator
+from ...solver.options import Options, suggest
+from ..images.image import Source, read_image
+from ..images.pyramid import blur as blurred
+from ..images.pyramid import deepest
+from .result import Alignment
+from .search import COARSEST_SIDE, Search
 from .warps import MODELS, as_matrix
 
 LINEARIZATIONS = ("forward", "esm")

@@ -13,10 +13,10 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from ..jit.njit import njit
-from ..kernels.kernel import BLOCK, FASTMATH
-from ..losses import Loss
-from . import alignment_kernels as ak
+from ...jit.njit import njit
+from ...kernels.kernel import BLOCK, FASTMATH
+from ...losses import Loss
+from . import kernels as ak
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.float32]

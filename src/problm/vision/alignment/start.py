@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .images.image import Image
-from .images.pyramid import halve
+from ..images.image import Image
+from ..images.pyramid import halve
 
 Array = NDArray[np.float64]
 _PHASE_SIDE = 512

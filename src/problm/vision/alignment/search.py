@@ -13,7 +13,7 @@ is good, or fair (0.7) and found a second time: photographs with parallax never 
 level that went astray does no harm. Only the finest is solved to convergence.
 
 Fixed before each solve, so that every method minimises the same function: the residual k of a pixel outside image 2
-(`problm.vision.alignment_problem`) and, unless given, the scale of a robust loss, from the median residual. They follow
+(`problm.vision.alignment.problem`) and, unless given, the scale of a robust loss, from the median residual. They follow
 the fit from level to level: a large scale first, which is graduated non-convexity for free. At the end of the finest
 level they are looked at once more; where the fit has improved so much that k is off by a quarter, the level is solved
 again from there, which takes a few passes.
@@ -29,16 +29,16 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from ..losses import Loss
-from ..problems.secant import SecantProblem
-from ..solver.loop import solve
-from ..solver.result import Result, Status
-from .alignment_problem import AlignmentProblem
-from .alignment_result import Alignment, Level
-from .alignment_sample import Sample
-from .alignment_start import feature_homography, phase_translation
-from .images.image import Image
-from .images.pyramid import halve
+from ...losses import Loss
+from ...problems.secant import SecantProblem
+from ...solver.loop import solve
+from ...solver.result import Result, Status
+from ..images.image import Image
+from ..images.pyramid import halve
+from .problem import AlignmentProblem
+from .result import Alignment, Level
+from .sample import Sample
+from .start import feature_homography, phase_translation
 from .warps import corner_error, plausible
 
 Array = NDArray[np.float64]
@@ -93,7 +93,7 @@ class Guess:
 
 @dataclass
 class Search:
-    """Two images, and what is searched for; see `problm.vision.alignment.align` for the settings."""
+    """Two images, and what is searched for; see `problm.vision.alignment.align.align` for the settings."""
 
     image1: Image
     image2: Image
