@@ -77,8 +77,8 @@ def poses_near(rng: np.random.Generator, R: Array, t: Array, count: int, angle: 
 
 def essential(matches: Matches, starts: Sequence[Array], *, tau: float | None = None, levels: int = 5) -> Solvable:
     """Sampson error in normalised coordinates, as in the paper; with ``tau`` the smooth truncated kernel and GNC."""
-    from problm.vision.two_view import ESSENTIAL, ESSENTIAL_ANGLES, Frame, angles_from_pose, two_view_problem
-    from problm.vision.two_view_kernels import pose_from_angles
+    from problm.vision.two_view.kernels import pose_from_angles
+    from problm.vision.two_view.models import ESSENTIAL, ESSENTIAL_ANGLES, Frame, angles_from_pose, two_view_problem
 
     columns = normalised(matches)
     frame = Frame(np.eye(3), np.eye(3))

@@ -116,7 +116,7 @@ def long(minutes: float) -> dict[str, Any]:
 def latency(calls: int) -> dict[str, Any]:
     """Refinements of an essential matrix, one call after the other, as a video does."""
     from problm.manifolds import rotation_exp
-    from problm.vision.simulate import two_views
+    from problm.vision.two_view.simulate import two_views
 
     views = two_views(MATCHES, seed=1)
     rng = np.random.default_rng(0)

@@ -153,7 +153,7 @@ def refine(quick: bool) -> dict[str, Any]:
     """Refinement from a start, to the certificate and to 1.01 F*."""
     import problm
     from problm.manifolds import rotation_exp, walk_sphere
-    from problm.vision.simulate import two_views
+    from problm.vision.two_view.simulate import two_views
 
     rows = []
     for n, target in TARGETS.items():
@@ -242,7 +242,7 @@ def time_to(run: Callable[[int], Any], cost: Callable[[Any], float], lowest: flo
 
 
 def simulated_pairs(shares: tuple[float, ...], count: int, first: int) -> Iterator[tuple[str, Any]]:
-    from problm.vision.simulate import two_views
+    from problm.vision.two_view.simulate import two_views
 
     for share in shares:
         for k in range(count):

@@ -16,7 +16,7 @@ MODEL = ("--model", "y ~ a*exp(-b*x) + c")
 
 def write_inputs(path):
     """decay.npy (200,000 rows), decay.csv, a.png, b.png, a.jpg, matches.npz, a COLMAP model and a BAL file."""
-    from problm.vision.simulate import two_views
+    from problm.vision.two_view.simulate import two_views
 
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 4, 200_000)

@@ -83,7 +83,7 @@ def alignment() -> Any:
 
 
 def _views(inliers: float) -> Any:
-    from problm.vision.simulate import two_views
+    from problm.vision.two_view.simulate import two_views
 
     return two_views(2000, inliers=inliers, seed=1)
 

@@ -9,7 +9,7 @@ import problm
 from problm.api.curve_fit import fit
 from problm.manifolds import ROTATION
 from problm.solver import loop as solver
-from problm.vision.simulate import two_views
+from problm.vision.two_view.simulate import two_views
 
 DECAY = problm.formula("a*exp(-b*x) + c")
 PEAKS = problm.formula("a*exp(-0.5*((x-m)/s)**2) + b*exp(-0.5*((x-n)/t)**2) + k*x + c")

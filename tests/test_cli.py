@@ -49,7 +49,7 @@ def inside(monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Data files: decay.csv (x, y, err), decay.npy, matches.csv with K.txt."""
-    from problm.vision.simulate import two_views
+    from problm.vision.two_view.simulate import two_views
 
     path = tmp_path_factory.mktemp("data")
     rng = np.random.default_rng(0)

@@ -117,7 +117,7 @@ def test_chunks_of_images_that_announce_too_much(tmp_path):
 
 def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
     from problm.data.sources import open_source
-    from problm.vision.matches import read_intrinsics, read_matches
+    from problm.vision.two_view.matches import read_intrinsics, read_matches
 
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, x1=np.zeros((500_000, 2)), x2=np.zeros((500_000, 2)))
@@ -132,7 +132,7 @@ def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
 
 
 def test_headers_that_announce_too_much(tmp_path):
-    from problm.vision.matches import read_matches
+    from problm.vision.two_view.matches import read_matches
 
     path = tmp_path / "huge.npy"
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 4), }".ljust(117) + b"\n"
@@ -184,7 +184,7 @@ def program(monkeypatch, capsys):
 @pytest.mark.parametrize("command", ["fit", "homography", "align"])
 def test_reports_about_files_that_are_named_like_scripts(program, tmp_path, command):
     """A folder and a file whose path holds ``<script>alert(1)</script>.csv``."""
-    from problm.vision.simulate import two_views
+    from problm.vision.two_view.simulate import two_views
 
     folder = tmp_path / "<script>alert(1)<"
     folder.mkdir()

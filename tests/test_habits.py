@@ -128,7 +128,7 @@ def test_text_and_html(fitted):
 
 
 def test_other_results_in_a_notebook():
-    from problm.vision.simulate import two_views
+    from problm.vision.two_view.simulate import two_views
 
     views = two_views(60, seed=1)
     x = np.linspace(0, 5, 50)

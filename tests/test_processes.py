@@ -56,7 +56,7 @@ def plain(seed):
 
 def pose(seed):
     """Robust two-view geometry."""
-    from problm.vision.simulate import two_views
+    from problm.vision.two_view.simulate import two_views
 
     views = two_views(400, inliers=0.7, seed=seed)
     found = problm.essential_matrix(views.x1, views.x2, views.K, views.K, rng=seed)
@@ -221,7 +221,7 @@ before = state()
 import problm
 for name in problm.__all__:
     getattr(problm, name)
-import problm.vision.simulate, problm.data.sources, problm.data.shuffle, problm.data.tables, problm.report.page
+import problm.vision.two_view.simulate, problm.data.sources, problm.data.shuffle, problm.data.tables, problm.report.page
 imported = state()
 sys.path.insert(0, {tests!r})
 x = np.linspace(0, 4, 20_000)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter, map_coordinates
 
-from problm.vision.homography import homography
 from problm.vision.images.features import match_images
+from problm.vision.two_view.homography import homography
 
 pytest.importorskip("cv2")
 

@@ -17,9 +17,9 @@ from problm.manifolds import (
     skew,
     sphere,
 )
-from problm.vision import two_view as tv
-from problm.vision.degenerate import TURN
-from problm.vision.two_view_kernels import pose_from_angles
+from problm.vision.two_view import models as tv
+from problm.vision.two_view.degenerate import TURN
+from problm.vision.two_view.kernels import pose_from_angles
 
 K1 = np.array([[800.0, 2.0, 320.0], [0.0, 830.0, 240.0], [0.0, 0.0, 1.0]])
 K2 = np.array([[650.0, 0.0, 300.0], [0.0, 640.0, 260.0], [0.0, 0.0, 1.0]])

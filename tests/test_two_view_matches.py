@@ -5,12 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from problm.vision.consensus import estimate_threshold, log_chance, noise_scale, vote_weights
-from problm.vision.essential import essential_matrix
-from problm.vision.fundamental import fundamental_matrix
-from problm.vision.homography import homography
-from problm.vision.matches import check_intrinsics, check_matches, read_intrinsics, read_matches, undistort
-from problm.vision.simulate import two_views
+from problm.vision.two_view.consensus import estimate_threshold, log_chance, noise_scale, vote_weights
+from problm.vision.two_view.essential import essential_matrix
+from problm.vision.two_view.fundamental import fundamental_matrix
+from problm.vision.two_view.homography import homography
+from problm.vision.two_view.matches import check_intrinsics, check_matches, read_intrinsics, read_matches, undistort
+from problm.vision.two_view.simulate import two_views
 
 ROWS = np.array([[1.0, 2.0, 3.0, 4.0], [5.5, 6.5, 7.5, 8.5], [9.0, 10.0, 11.0, 12.0]])
 K = np.array([[800.0, 0.0, 320.0], [0.0, 790.0, 240.0], [0.0, 0.0, 1.0]])

@@ -5,12 +5,12 @@ import pytest
 
 from problm.kernels.kernel import address_of, describe
 from problm.manifolds import essential_point, rotation_exp, skew
-from problm.vision import hypotheses as hy
-from problm.vision import two_view as tv
-from problm.vision.minimal import five_point, four_point, null_space, seven_point
-from problm.vision.polynomial import real_roots
-from problm.vision.relative_pose import decompose_essential, in_front, resolve_cheirality
-from problm.vision.simulate import two_views
+from problm.vision.two_view import candidates as hy
+from problm.vision.two_view import models as tv
+from problm.vision.two_view.minimal import five_point, four_point, null_space, seven_point
+from problm.vision.two_view.polynomial import real_roots
+from problm.vision.two_view.pose import decompose_essential, in_front, resolve_cheirality
+from problm.vision.two_view.simulate import two_views
 
 
 def scene(n, rng):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from problm.manifolds import rotation_exp
-from problm.vision.essential import essential_matrix
-from problm.vision.fundamental import fundamental_matrix
-from problm.vision.homography import homography
-from problm.vision.matches import extent
-from problm.vision.simulate import two_views
+from problm.vision.two_view.essential import essential_matrix
+from problm.vision.two_view.fundamental import fundamental_matrix
+from problm.vision.two_view.homography import homography
+from problm.vision.two_view.matches import extent
+from problm.vision.two_view.simulate import two_views
 
 VIEWS = two_views(300, inliers=0.8, seed=3)
 PLANE = two_views(300, inliers=0.8, seed=3, plane=True)

@@ -8,11 +8,11 @@ import pytest
 
 from problm.manifolds import rotation_exp, skew, tangent_basis
 from problm.solver.result import Status
-from problm.vision import two_view as tv
-from problm.vision.essential import essential_matrix
-from problm.vision.fundamental import fundamental_matrix
-from problm.vision.homography import homography
-from problm.vision.simulate import two_views
+from problm.vision.two_view import models as tv
+from problm.vision.two_view.essential import essential_matrix
+from problm.vision.two_view.fundamental import fundamental_matrix
+from problm.vision.two_view.homography import homography
+from problm.vision.two_view.simulate import two_views
 
 
 def pose_error(pose, views):
@@ -446,7 +446,7 @@ class TestResult:
         assert len(list(tmp_path.iterdir())) == 4
 
     def test_lines_end_at_the_frame(self):
-        from problm.vision.epipolar_plot import line_in_box
+        from problm.vision.two_view.plot import line_in_box
 
         ends = line_in_box(np.array([1.0, -1.0, 0.0]), (0.0, 10.0, 0.0, 5.0))
         assert np.allclose(np.sort(ends[:, 0]), [0.0, 5.0])
@@ -465,7 +465,7 @@ def data():
 
 class TestRealData:
     def test_putative_matches_without_a_geometry(self, data):
-        from problm.vision.matches import read_matches
+        from problm.vision.two_view.matches import read_matches
 
         x1, x2 = read_matches(os.path.join(data, "eth3d_putative", "putative.txt"))
         assert len(x1) == 5000
@@ -474,7 +474,7 @@ class TestRealData:
             assert pose.status == "no consensus"
 
     def test_strecha(self, data):
-        from problm.vision.matches import read_intrinsics
+        from problm.vision.two_view.matches import read_intrinsics
 
         folder = os.path.join(data, "strecha", "fountain-P11")
         K, _ = read_intrinsics(os.path.join(folder, "K.txt"))

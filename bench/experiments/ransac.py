@@ -59,7 +59,7 @@ def sampson_of(E: np.ndarray, m: Matches) -> np.ndarray:
 
 def _ours(starts: str) -> Any:
     def run(instance: Robust, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
-        from problm.vision.essential import essential_matrix
+        from problm.vision.two_view.essential import essential_matrix
 
         m = instance.matches
         pose, seconds = timed(

@@ -27,12 +27,12 @@ _WHERE = {
     "LinearSeparableProblem": "problems.separable_linear",
     "align": "vision.alignment.align",
     "Alignment": "vision.alignment.result",
-    "essential_matrix": "vision.essential",
-    "fundamental_matrix": "vision.fundamental",
-    "homography": "vision.homography",
-    "RelativePose": "vision.outcome",
-    "Fundamental": "vision.outcome",
-    "Homography": "vision.outcome",
+    "essential_matrix": "vision.two_view.essential",
+    "fundamental_matrix": "vision.two_view.fundamental",
+    "homography": "vision.two_view.homography",
+    "RelativePose": "vision.two_view.result",
+    "Fundamental": "vision.two_view.result",
+    "Homography": "vision.two_view.result",
     "affine_bundle_adjustment": "vision.bundle_affine",
     "bundle_adjustment": "vision.bundle",
     "Reconstruction": "vision.reconstruction",
@@ -72,17 +72,17 @@ if TYPE_CHECKING:
     from .vision.bundle import bundle_adjustment as bundle_adjustment
     from .vision.bundle_affine import affine_bundle_adjustment as affine_bundle_adjustment
     from .vision.camera_models import Intrinsics as Intrinsics
-    from .vision.essential import essential_matrix as essential_matrix
-    from .vision.fundamental import fundamental_matrix as fundamental_matrix
-    from .vision.homography import homography as homography
-    from .vision.outcome import Fundamental as Fundamental
-    from .vision.outcome import Homography as Homography
-    from .vision.outcome import RelativePose as RelativePose
     from .vision.reconstruction import Reconstruction as Reconstruction
     from .vision.reconstruction_bal import read_bal as read_bal
     from .vision.reconstruction_colmap import read_colmap as read_colmap
     from .vision.reconstruction_colmap import write_colmap as write_colmap
     from .vision.reconstruction_io import read_reconstruction as read_reconstruction
+    from .vision.two_view.essential import essential_matrix as essential_matrix
+    from .vision.two_view.fundamental import fundamental_matrix as fundamental_matrix
+    from .vision.two_view.homography import homography as homography
+    from .vision.two_view.result import Fundamental as Fundamental
+    from .vision.two_view.result import Homography as Homography
+    from .vision.two_view.result import RelativePose as RelativePose
     from .warnings import ConvergenceWarning as ConvergenceWarning
     from .warnings import CovarianceWarning as CovarianceWarning
     from .warnings import ProblmWarning as ProblmWarning

@@ -199,7 +199,7 @@ def colmap(case: tuple[str, bytes], folder: Path) -> None:
 
 
 def matches(case: tuple[str, bytes], folder: Path) -> None:
-    from problm.vision.matches import read_matches
+    from problm.vision.two_view.matches import read_matches
 
     path = folder / f"matches{case[0]}"
     path.write_bytes(case[1])
@@ -209,7 +209,7 @@ def matches(case: tuple[str, bytes], folder: Path) -> None:
 
 
 def camera(case: tuple[str, bytes], folder: Path) -> None:
-    from problm.vision.matches import read_intrinsics
+    from problm.vision.two_view.matches import read_intrinsics
 
     path = folder / f"K{case[0]}"
     path.write_bytes(case[1])
@@ -280,8 +280,8 @@ def _arguments() -> st.SearchStrategy[Any]:
     import problm.kernels.tape
     import problm.vision.alignment.align
     import problm.vision.bundle
-    import problm.vision.fundamental
-    import problm.vision.homography
+    import problm.vision.two_view.fundamental
+    import problm.vision.two_view.homography
 
     assert problm.cli.app is not None
     return ARGUMENTS

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..manifolds import skew, tangent_basis
-from ..vision.essential import essential_matrix
-from ..vision.simulate import TwoViews, two_views
+from ..vision.two_view.essential import essential_matrix
+from ..vision.two_view.simulate import TwoViews, two_views
 from .demo_parts import Measured, Part, passes, repeated
 
 Array = NDArray[np.float64]

@@ -45,8 +45,8 @@ def essential(
     Without --intrinsics the matches must be in calibrated coordinates. Writes result.json, matches.csv, matches.png
     and report.html.
     """
-    from ..vision.essential import essential_matrix
-    from ..vision.matches import read_intrinsics
+    from ..vision.two_view.essential import essential_matrix
+    from ..vision.two_view.matches import read_intrinsics
 
     cameras = (None, None) if intrinsics is None else read_intrinsics(_file(intrinsics))
 
@@ -77,7 +77,7 @@ def homography(
 
     Writes result.json, matches.csv, matches.png and report.html.
     """
-    from ..vision.homography import homography as fit
+    from ..vision.two_view.homography import homography as fit
 
     options = {**_options(threshold, robust, starts, max_time, threads, seed), "error": error}
     _run(fit, matches, images, options, output, no_output, Voice(json, quiet))
@@ -102,7 +102,7 @@ def fundamental(
 
     Writes result.json, matches.csv, matches.png and report.html.
     """
-    from ..vision.fundamental import fundamental_matrix
+    from ..vision.two_view.fundamental import fundamental_matrix
 
     options = _options(threshold, robust, starts, max_time, threads, seed)
     _run(fundamental_matrix, matches, images, options, output, no_output, Voice(json, quiet))
@@ -137,7 +137,7 @@ def _run(
     voice: Voice,
 ) -> None:
     from ..vision.images.image import read_image
-    from ..vision.matches import read_matches
+    from ..vision.two_view.matches import read_matches
 
     folder = None if no_output else Folder(output or Path("out"))
     x1, x2 = read_matches(_file(matches))

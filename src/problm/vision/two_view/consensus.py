@@ -20,7 +20,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..manifolds import compiled
+from ...manifolds import compiled
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

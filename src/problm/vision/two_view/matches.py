@@ -14,9 +14,9 @@ import numpy as np
 from numba import types
 from numpy.typing import ArrayLike, NDArray
 
-from ..jit.njit import njit
-from ..support.memory import as_bytes
-from ..support.npy import load_arrays
+from ...jit.njit import njit
+from ...support.memory import as_bytes
+from ...support.npy import load_arrays
 
 Array = NDArray[np.float64]
 Points = NDArray[Any]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .outcome import TwoViewFit
+    from .result import TwoViewFit
 
 Array = NDArray[np.float64]
 _INLIER, _OUTLIER = "#1b6fb5", "#d95f02"  # told apart without red and green

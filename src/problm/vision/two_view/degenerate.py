@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..losses import Loss, as_loss
-from ..manifolds import ROTATION, compiled, multiply
-from ..solver.loop import solve
+from ...losses import Loss, as_loss
+from ...manifolds import ROTATION, compiled, multiply
+from ...solver.loop import solve
 from .consensus import inlier_quantile, log_chance
-from .outcome import residual_norms
-from .relative_pose import turned_rotation
-from .starts import Pool, SearchOptions, find
-from .two_view import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
-from .two_view_kernels import encode_rotation, homography_sampson_fill
+from .kernels import encode_rotation, homography_sampson_fill
+from .models import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
+from .pose import turned_rotation
+from .result import residual_norms
+from .search import Pool, SearchOptions, find
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

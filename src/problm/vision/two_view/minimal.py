@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..manifolds import compiled, internal
+from ...manifolds import compiled, internal
 from .polynomial import real_roots
 
 # Where the product of two linear forms in (x, y, z, 1) goes among the quadratic monomials

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..solver.options import suggest
+from ...solver.options import suggest
+from .estimate import estimate, outcome, start_matrix, unit_frame
 from .matches import check_matches
-from .outcome import Homography
+from .models import HOMOGRAPHY, HOMOGRAPHY_SAMPSON
+from .result import Homography
 from .robust import make_settings
-from .two_view import HOMOGRAPHY, HOMOGRAPHY_SAMPSON
-from .uncalibrated import estimate, outcome, start_matrix, unit_frame
 
 ERRORS = {"sampson": HOMOGRAPHY_SAMPSON, "transfer": HOMOGRAPHY}
 
@@ -58,7 +58,7 @@ def homography(
 
     Examples
     --------
-    >>> from problm.vision.simulate import two_views
+    >>> from problm.vision.two_view.simulate import two_views
     >>> views = two_views(500, inliers=0.7, seed=1, plane=True)
     >>> fit = homography(views.x1, views.x2)
     >>> fit.status, bool(np.mean(fit.inliers == views.inliers) > 0.97)

@@ -17,12 +17,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..losses import Loss
-from ..manifolds import compiled
-from ..problems.compiled import CompiledProblem
-from .outcome import residual_norms
-from .relative_pose import choose_pose
-from .two_view import Frame, Model, pose_of, two_view_problem
+from ...losses import Loss
+from ...manifolds import compiled
+from ...problems.compiled import CompiledProblem
+from .models import Frame, Model, pose_of, two_view_problem
+from .pose import choose_pose
+from .result import residual_norms
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..losses import Loss
-from .outcome import TwoViewFit
+from ...losses import Loss
+from .models import Frame, Model
+from .result import TwoViewFit
 from .robust import Fit, Settings, find_start, fit_robust, refine, result_variance, within
-from .two_view import Frame, Model
 
 Array = NDArray[np.float64]
 Points = NDArray[Any]

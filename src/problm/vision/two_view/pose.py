@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..manifolds import as_rotation, compiled, internal
+from ...manifolds import as_rotation, compiled, internal
 
 Array = NDArray[np.float64]
 

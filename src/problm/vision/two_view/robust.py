@@ -30,18 +30,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..losses import Loss, as_loss
-from ..sampling.order import as_generator
-from ..solver.graduated import graduated
-from ..solver.loop import solve
-from ..solver.options import Options
-from ..solver.result import Result
+from ...losses import Loss, as_loss
+from ...sampling.order import as_generator
+from ...solver.graduated import graduated
+from ...solver.loop import solve
+from ...solver.options import Options
+from ...solver.result import Result
 from .consensus import estimate_threshold, inlier_quantile, log_chance, vote_weights
-from .last_loss import WIDTHS, best_width
+from .loss_width import WIDTHS, best_width
 from .matches import extent
-from .outcome import error_norms, m_estimator_variance, residual_norms
-from .starts import Pool, SearchOptions, candidates, find
-from .two_view import Frame, Model, two_view_problem
+from .models import Frame, Model, two_view_problem
+from .result import error_norms, m_estimator_variance, residual_norms
+from .search import Pool, SearchOptions, candidates, find
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

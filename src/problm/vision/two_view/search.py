@@ -27,14 +27,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.kernel import Kernel, address_of, describe
-from ..solver.options import suggest
+from ...kernels.kernel import Kernel, address_of, describe
+from ...solver.options import suggest
+from .candidates import SOLVER, addresses, descend, hypothesize, score
 from .consensus import estimate_threshold, inlier_quantile, noise_scale, once_each, vote_weights
-from .hypotheses import SOLVER, addresses, descend, hypothesize, score
 from .matches import extent
-from .outcome import norms
-from .relative_pose import choose_pose
-from .two_view import Frame, Model, pose_of
+from .models import Frame, Model, pose_of
+from .pose import choose_pose
+from .result import norms
 
 Array = NDArray[np.float64]
 

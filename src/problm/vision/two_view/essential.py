@@ -21,18 +21,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..losses import Loss
-from ..manifolds import as_pose
-from ..solver.options import suggest
+from ...losses import Loss
+from ...manifolds import as_pose
+from ...solver.options import suggest
 from .consensus import inlier_quantile
 from .degenerate import Simpler, rotation_only
 from .depths import Depths
+from .kernels import cross_product
 from .matches import check_intrinsics, check_matches, inverse_intrinsics, undistort
-from .outcome import RelativePose
-from .relative_pose import choose_pose, decompose_essential
+from .models import ESSENTIAL, ESSENTIAL_ANGLES, Frame, Model, angles_from_pose, pose_of, two_view_problem
+from .pose import choose_pose, decompose_essential
+from .result import RelativePose
 from .robust import Fit, Settings, find_start, fit_robust, make_settings, refine, result_variance, within
-from .two_view import ESSENTIAL, ESSENTIAL_ANGLES, Frame, Model, angles_from_pose, pose_of, two_view_problem
-from .two_view_kernels import cross_product
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -80,7 +80,7 @@ def essential_matrix(
     levels : levels of graduated non-convexity, each solved on all matches. None: 5 from ``initial``, or as
         many as that takes; after a search, which ends near the minimum, a short walk downhill.
     starts : ``"minimal"`` (five-point samples) or ``"random"`` (no RANSAC: random poses walk downhill).
-    max_starts, confidence : when the search ends; see `problm.vision.starts.SearchOptions`.
+    max_starts, confidence : when the search ends; see `problm.vision.two_view.search.SearchOptions`.
     parameterization : ``"manifold"``, or ``"angles"`` for the paper's five angles, which have singular places.
     threads : for the refinement of very many matches.
     rng : seed or Generator of everything random.
@@ -93,7 +93,7 @@ def essential_matrix(
 
     Examples
     --------
-    >>> from problm.vision.simulate import two_views
+    >>> from problm.vision.two_view.simulate import two_views
     >>> views = two_views(500, inliers=0.7, seed=1)
     >>> pose = essential_matrix(views.x1, views.x2, views.K)
     >>> pose.status, bool(pose.rotation_error(views.R) < 0.5), bool(pose.translation_error(views.t) < 2.0)

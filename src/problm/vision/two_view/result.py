@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..linalg.normal import inverse_spd
-from ..losses import Loss
-from ..problems.compiled import CompiledProblem
-from ..solver.result import Result
+from ...linalg.normal import inverse_spd
+from ...losses import Loss
+from ...problems.compiled import CompiledProblem
+from ...solver.result import Result
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -142,7 +142,7 @@ class TwoViewFit:
 
     def plot(self, image1: Any = None, image2: Any = None, **options: Any) -> Any:
         """Picture of the two images with inliers, outliers and epipolar lines; returns a Matplotlib figure."""
-        from .epipolar_plot import plot_matches
+        from .plot import plot_matches
 
         return plot_matches(self, image1, image2, **options)
 
@@ -158,7 +158,7 @@ class TwoViewFit:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from ..report.page import listing
+        from ...report.page import listing
 
         return listing(str(self))
 
@@ -212,7 +212,7 @@ class RelativePose(TwoViewFit):
     @property
     def translation_covariance(self) -> Array:
         """(3, 3) covariance of the unit vector t, of rank 2."""
-        from ..manifolds import tangent_basis
+        from ...manifolds import tangent_basis
 
         if not np.isfinite(self.t).all():
             return np.full((3, 3), np.nan)
@@ -243,7 +243,7 @@ class RelativePose(TwoViewFit):
         return {"R": plain(self.R), "t": plain(self.t), "E": plain(self.E), "F": plain(self.F)}
 
     def _lines(self) -> list[str]:
-        from ..manifolds import rotation_log
+        from ...manifolds import rotation_log
 
         if not np.isfinite(self.R).all():
             return []

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .degenerate import plane_only
+from .estimate import estimate, outcome, start_matrix, unit_frame
 from .matches import check_matches
-from .outcome import Fundamental
+from .models import FUNDAMENTAL
+from .result import Fundamental
 from .robust import make_settings
-from .two_view import FUNDAMENTAL
-from .uncalibrated import estimate, outcome, start_matrix, unit_frame
 
 
 def fundamental_matrix(
@@ -53,7 +53,7 @@ def fundamental_matrix(
 
     Examples
     --------
-    >>> from problm.vision.simulate import two_views
+    >>> from problm.vision.two_view.simulate import two_views
     >>> views = two_views(500, inliers=0.7, seed=1)
     >>> fit = fundamental_matrix(views.x1, views.x2)
     >>> fit.status, bool(np.mean(fit.inliers == views.inliers) > 0.97)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..manifolds import compiled, internal
+from ...manifolds import compiled, internal
 
 
 @internal

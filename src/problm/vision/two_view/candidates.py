@@ -29,11 +29,11 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ..jit.addresses import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, caller
-from ..jit.njit import njit
-from ..kernels.passes import LINEARIZE, call_linearize, linearize_chunk, tools
-from ..linalg.cholesky_compiled import cholesky, solve
-from ..manifolds import compiled, internal, multiply
+from ...jit.addresses import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, caller
+from ...jit.njit import njit
+from ...kernels.passes import LINEARIZE, call_linearize, linearize_chunk, tools
+from ...linalg.cholesky_compiled import cholesky, solve
+from ...manifolds import compiled, internal, multiply
 
 _f8, _i8 = types.float64, types.int64
 SOLVER = _i8(_f8[:, ::1], _f8[:, ::1])

@@ -19,20 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.kernel import Kernel
-from ..losses import Loss
-from ..manifolds import (
-    fundamental_from_point,
-    fundamental_point,
-    move_essential,
-    move_fundamental,
-    skew,
-    walk_sphere,
-)
-from ..problems.compiled import CompiledProblem
-from .minimal import five_point, four_point, seven_point
-from .relative_pose import pose_of_essential
-from .two_view_kernels import (
+from ...kernels.kernel import Kernel
+from ...losses import Loss
+from ...manifolds import fundamental_from_point, fundamental_point, move_essential, move_fundamental, skew, walk_sphere
+from ...problems.compiled import CompiledProblem
+from .kernels import (
     add_angles,
     encode_angles,
     encode_essential,
@@ -45,6 +36,8 @@ from .two_view_kernels import (
     transfer_fill,
     transform_matches,
 )
+from .minimal import five_point, four_point, seven_point
+from .pose import pose_of_essential
 
 Array = NDArray[np.float64]
 

@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..kernels.kernel import BLOCK, fill_function, lazy_fill_function
-from ..manifolds import compiled, internal, multiply, tangent_basis
+from ...kernels.kernel import BLOCK, fill_function, lazy_fill_function
+from ...manifolds import compiled, internal, multiply, tangent_basis
 
 
 @fill_function

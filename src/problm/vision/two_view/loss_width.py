@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..losses import Loss, as_loss
-from .two_view import Frame, Model, two_view_problem
+from ...losses import Loss, as_loss
+from .models import Frame, Model, two_view_problem
 
 Array = NDArray[np.float64]
 Points = NDArray[Any]
