@@ -140,7 +140,7 @@ def alignment(first: Any, second: Any, start: Array | None = None) -> Solvable:
 
 def bundle(tracks: Tracks) -> Solvable:
     """Weak-perspective bundle adjustment, points eliminated: one block a point."""
-    from problm.vision.bundle_affine import AffineProblem
+    from problm.vision.bundle.affine import AffineProblem
 
     start = np.concatenate([tracks.rotations.ravel(), tracks.translations[:, :2].ravel()])
 

@@ -45,9 +45,9 @@ def _pictures(path):
 
 
 def _scene(path):
-    from problm.vision.camera_models import Intrinsics
-    from problm.vision.reconstruction import Reconstruction
-    from problm.vision.reconstruction_colmap import write_colmap
+    from problm.vision.bundle.camera_models import Intrinsics
+    from problm.vision.bundle.colmap import write_colmap
+    from problm.vision.bundle.reconstruction import Reconstruction
 
     rng = np.random.default_rng(0)
     points = rng.uniform(-1, 1, (12, 3))

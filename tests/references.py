@@ -99,8 +99,8 @@ def essential_robust() -> Any:
 
 
 def bundle() -> Any:
-    from problm.vision.camera_models import Intrinsics
-    from problm.vision.reconstruction import Reconstruction
+    from problm.vision.bundle.camera_models import Intrinsics
+    from problm.vision.bundle.reconstruction import Reconstruction
 
     rng = np.random.default_rng(0)
     points = rng.uniform(-1, 1, (40, 3))

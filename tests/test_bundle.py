@@ -13,10 +13,10 @@ from scipy.spatial.transform import Rotation
 
 from problm.losses import LOSSES, Loss
 from problm.solver.checkpoint import _unpack
-from problm.vision.bundle import bundle_adjustment
-from problm.vision.bundle_perspective import BundleProblem, start_point
-from problm.vision.camera_models import MODELS, Intrinsics
-from problm.vision.reconstruction import Reconstruction, read_bal, read_colmap
+from problm.vision.bundle.adjust import bundle_adjustment
+from problm.vision.bundle.camera_models import MODELS, Intrinsics
+from problm.vision.bundle.problem import BundleProblem, start_point
+from problm.vision.bundle.reconstruction import Reconstruction, read_bal, read_colmap
 
 PARAMS = {
     "SIMPLE_PINHOLE": (700.0, 10.0, -5.0),

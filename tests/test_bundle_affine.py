@@ -8,8 +8,8 @@ from scipy.optimize import least_squares
 from scipy.spatial.transform import Rotation
 
 from problm.losses import LOSSES, Loss
-from problm.vision.affine_start import factorise
-from problm.vision.bundle_affine import AffineProblem, affine_bundle_adjustment
+from problm.vision.bundle.affine import AffineProblem, affine_bundle_adjustment
+from problm.vision.bundle.affine_start import factorise
 
 
 def scene(C=3, P=60, noise=0.02, seed=0, depth=True):

@@ -142,7 +142,7 @@ def test_headers_that_announce_too_much(tmp_path):
 
 
 def test_packed_reconstructions_that_unpack_to_too_much(tmp_path, monkeypatch):
-    from problm.vision import reconstruction_bal
+    from problm.vision.bundle import bal as reconstruction_bal
 
     path = tmp_path / "bomb.txt.gz"
     path.write_bytes(gzip.compress(b"1 1 1 " + b" " * 40_000_000))

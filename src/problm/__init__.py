@@ -33,14 +33,14 @@ _WHERE = {
     "RelativePose": "vision.two_view.result",
     "Fundamental": "vision.two_view.result",
     "Homography": "vision.two_view.result",
-    "affine_bundle_adjustment": "vision.bundle_affine",
-    "bundle_adjustment": "vision.bundle",
-    "Reconstruction": "vision.reconstruction",
-    "Intrinsics": "vision.camera_models",
-    "read_reconstruction": "vision.reconstruction_io",
-    "read_bal": "vision.reconstruction_bal",
-    "read_colmap": "vision.reconstruction_colmap",
-    "write_colmap": "vision.reconstruction_colmap",
+    "affine_bundle_adjustment": "vision.bundle.affine",
+    "bundle_adjustment": "vision.bundle.adjust",
+    "Reconstruction": "vision.bundle.reconstruction",
+    "Intrinsics": "vision.bundle.camera_models",
+    "read_reconstruction": "vision.bundle.files",
+    "read_bal": "vision.bundle.bal",
+    "read_colmap": "vision.bundle.colmap",
+    "write_colmap": "vision.bundle.colmap",
     "Result": "solver.result",
     "Status": "solver.result",
     "Loss": "losses",
@@ -69,14 +69,14 @@ if TYPE_CHECKING:
     from .solver.result import Status as Status
     from .vision.alignment.align import align as align
     from .vision.alignment.result import Alignment as Alignment
-    from .vision.bundle import bundle_adjustment as bundle_adjustment
-    from .vision.bundle_affine import affine_bundle_adjustment as affine_bundle_adjustment
-    from .vision.camera_models import Intrinsics as Intrinsics
-    from .vision.reconstruction import Reconstruction as Reconstruction
-    from .vision.reconstruction_bal import read_bal as read_bal
-    from .vision.reconstruction_colmap import read_colmap as read_colmap
-    from .vision.reconstruction_colmap import write_colmap as write_colmap
-    from .vision.reconstruction_io import read_reconstruction as read_reconstruction
+    from .vision.bundle.adjust import bundle_adjustment as bundle_adjustment
+    from .vision.bundle.affine import affine_bundle_adjustment as affine_bundle_adjustment
+    from .vision.bundle.bal import read_bal as read_bal
+    from .vision.bundle.camera_models import Intrinsics as Intrinsics
+    from .vision.bundle.colmap import read_colmap as read_colmap
+    from .vision.bundle.colmap import write_colmap as write_colmap
+    from .vision.bundle.files import read_reconstruction as read_reconstruction
+    from .vision.bundle.reconstruction import Reconstruction as Reconstruction
     from .vision.two_view.essential import essential_matrix as essential_matrix
     from .vision.two_view.fundamental import fundamental_matrix as fundamental_matrix
     from .vision.two_view.homography import homography as homography

@@ -100,9 +100,9 @@ def bal() -> list[tuple[str, bytes]]:
 
 @functools.cache
 def colmap() -> dict[str, bytes]:
-    from problm.vision.camera_models import Intrinsics
-    from problm.vision.reconstruction import Reconstruction
-    from problm.vision.reconstruction_colmap import write_colmap
+    from problm.vision.bundle.camera_models import Intrinsics
+    from problm.vision.bundle.colmap import write_colmap
+    from problm.vision.bundle.reconstruction import Reconstruction
 
     camera = Intrinsics("SIMPLE_RADIAL", (500.0, 320.0, 240.0, -0.1), 640, 480)
     turns, shifts = np.tile(np.eye(3), (3, 1, 1)), np.c_[np.zeros((3, 2)), np.arange(3.0)]

@@ -177,7 +177,7 @@ def stored(case: tuple[str, bytes], folder: Path) -> None:
 
 
 def bal(case: tuple[str, bytes], folder: Path) -> None:
-    from problm.vision.reconstruction_bal import read_bal
+    from problm.vision.bundle.bal import read_bal
 
     path = folder / f"problem{case[0]}"
     path.write_bytes(case[1])
@@ -187,7 +187,7 @@ def bal(case: tuple[str, bytes], folder: Path) -> None:
 
 
 def colmap(case: tuple[str, bytes], folder: Path) -> None:
-    from problm.vision.reconstruction_colmap import read_colmap
+    from problm.vision.bundle.colmap import read_colmap
 
     for name, content in seeds.colmap().items():
         (folder / name).write_bytes(content)
@@ -279,7 +279,7 @@ def _arguments() -> st.SearchStrategy[Any]:
     import problm.cli.app
     import problm.kernels.tape
     import problm.vision.alignment.align
-    import problm.vision.bundle
+    import problm.vision.bundle.adjust
     import problm.vision.two_view.fundamental
     import problm.vision.two_view.homography
 

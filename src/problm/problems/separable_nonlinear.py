@@ -2,7 +2,7 @@ r"""Blocks with non-linear parameters of their own, eliminated by a few Gauss-Ne
 
 Block j has residuals ``r_j(theta, z_j)`` (p) with shared parameters theta (d) and its own z_j (q, few). As a
 function of theta alone its cost is ``f_j(theta) = min_z loss(||r_j(theta, z)||)``. Bundle adjustment is of this
-kind (z the point, `problm.vision.bundle_perspective` is its compiled form); so are curves that each have an
+kind (z the point, `problm.vision.bundle.problem` is its compiled form); so are curves that each have an
 offset in time, or a phase.
 
 *Inner solve*, all blocks of a chunk at a time: ``(V + mu diag V) u = -J_z' r``, ``V = J_z' J_z``, mu = 0 while

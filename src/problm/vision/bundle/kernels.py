@@ -5,7 +5,7 @@ function of the cameras alone, is
 
     f_j(theta) = min_X sum_m s^2/2 rho(||r_m(theta, X)||^2 / s^2)
 
-(`problm.vision.bundle_points`); the loss acts on each observation, not on the track. At the inner minimum the
+(`problm.vision.bundle.points`); the loss acts on each observation, not on the track. At the inner minimum the
 gradient by the cameras is ``J_c' W r`` (the envelope theorem), and the Gauss-Newton matrix is the Schur
 complement ``J_c' W J_c - E V^-1 E'``, ``E = J_c' W J_X``, ``V = J_X' W J_X``. The gradient is reduced in the
 same way, ``J_c' W r - E V^-1 J_X' W r``, which cancels to first order what the inner solve leaves.
@@ -16,7 +16,7 @@ and the sum is ``M + M'``.
 
 Columns of an image: 3 rotation (``R <- exp([w]) R, t <- exp([w]) t + v``: everything in the camera's own frame,
 so nothing depends on where the world's origin is), 3 translation v, 8 intrinsics
-(`problm.vision.camera_models`).
+(`problm.vision.bundle.camera_models`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from ..jit.njit import njit
-from ..kernels.losses import rho
-from ..manifolds import multiply, rotation_exp
-from .bundle_points import OPTIONS, _basis, _factor, _project, solve_point, workspace
+from ...jit.njit import njit
+from ...kernels.losses import rho
+from ...manifolds import multiply, rotation_exp
+from .points import OPTIONS, _basis, _factor, _project, solve_point, workspace
 
 _f8, _i8 = types.float64, types.int64
 COLUMNS = 14

@@ -24,12 +24,12 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from ..jit.addresses import BLOCK, FASTMATH
-from ..jit.njit import njit
-from ..kernels.columns import load_rows
-from ..kernels.losses import block_costs
-from ..kernels.passes import add_row_products
-from ..manifolds import rotate
+from ...jit.addresses import BLOCK, FASTMATH
+from ...jit.njit import njit
+from ...kernels.columns import load_rows
+from ...kernels.losses import block_costs
+from ...kernels.passes import add_row_products
+from ...manifolds import rotate
 
 _f8, _i8 = types.float64, types.int64
 OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}

@@ -18,9 +18,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from ..jit.addresses import FASTMATH
-from ..jit.njit import njit
-from ..kernels.losses import rho
+from ...jit.addresses import FASTMATH
+from ...jit.njit import njit
+from ...kernels.losses import rho
 
 _f8, _i8 = types.float64, types.int64
 CAMERA = 20

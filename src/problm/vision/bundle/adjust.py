@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..losses import Loss, as_loss
-from .bundle_affine import AffineBundle, affine_bundle_adjustment
-from .bundle_options import camera_options
+from ...losses import Loss, as_loss
+from .affine import AffineBundle, affine_bundle_adjustment
 from .camera_models import GROUPS
+from .options import camera_options
 from .reconstruction import Reconstruction
 
 if TYPE_CHECKING:
-    from ..solver.result import Result
+    from ...solver.result import Result
 
 Array = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ class BundleResult:
         )
 
     def _repr_html_(self) -> str:
-        from ..report.page import listing
+        from ...report.page import listing
 
         return listing(str(self))
 
@@ -118,7 +118,7 @@ def bundle_adjustment(
         ``"free"`` (focal lengths and distortion, the usual choice), ``"fixed"``, or a list of the groups to
         estimate: ``focal``, ``distortion``, ``principal_point``.
     fixed_images
-        Numbers of images whose pose stays. None is needed to hold the gauge: see `problm.vision.bundle_perspective`.
+        Numbers of images whose pose stays. None is needed to hold the gauge: see `problm.vision.bundle.problem`.
     loss, f_scale
         Robust loss on each observation's distance in pixels, and its scale in pixels.
     threads
@@ -137,7 +137,7 @@ def bundle_adjustment(
     Five cameras on an arc around 60 points, a start that is off by a few degrees:
 
     >>> from scipy.spatial.transform import Rotation
-    >>> from problm.vision.camera_models import Intrinsics
+    >>> from problm.vision.bundle.camera_models import Intrinsics
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (60, 3))
     >>> R = Rotation.from_rotvec(np.outer(np.linspace(-0.5, 0.5, 5), [0, 1, 0])).as_matrix()
@@ -151,9 +151,9 @@ def bundle_adjustment(
     >>> fit.result.success, bool(fit.rmse < 1e-5)
     (True, True)
     """
-    from ..kernels.kernel import available_threads
-    from ..solver.loop import solve
-    from .bundle_perspective import BundleProblem, start_point
+    from ...kernels.kernel import available_threads
+    from ...solver.loop import solve
+    from .problem import BundleProblem, start_point
 
     if not isinstance(model, Reconstruction):
         raise TypeError(
@@ -201,7 +201,7 @@ def _groups(intrinsics: str | Sequence[str]) -> tuple[str, ...]:
     groups = (intrinsics,) if isinstance(intrinsics, str) else tuple(intrinsics)
     for name in groups:
         if name not in GROUPS:
-            from ..solver.options import suggest
+            from ...solver.options import suggest
 
             choices = ("free", "fixed", *GROUPS)
             raise ValueError(

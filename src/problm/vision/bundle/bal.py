@@ -2,7 +2,7 @@
 
 BAL has the camera look along -z: its point is projected to ``-(x, y) / z``. The reader turns the camera by 180
 degrees about x and flips the image's y, which makes the model exactly COLMAP's RADIAL with its principal point at 0
-and leaves the length of every residual as it was. What a file says is not trusted (`problm.vision.reconstruction_io`).
+and leaves the length of every residual as it was. What a file says is not trusted (`problm.vision.bundle.files`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.memory import as_bytes
+from ...support.memory import as_bytes
 from .camera_models import Intrinsics
-from .reconstruction_io import named, whole_numbers
+from .files import named, whole_numbers
 
 if TYPE_CHECKING:
     from .reconstruction import Reconstruction

@@ -3,7 +3,7 @@ r"""Affine bundle adjustment: the weak-perspective model of the paper's suppleme
 A camera sees the first two coordinates of ``R_i X_j + t_i`` divided by a depth that is fixed for each point.
 For given cameras the points follow by linear least squares, in closed form, so they are eliminated: a residual
 block is one point's track in all C views (2C residuals, of which 2C - 3 are left), and the Jacobian is the
-exact one of the reduced functional (`problm.vision.affine_kernels`).
+exact one of the reduced functional (`problm.vision.bundle.affine_kernels`).
 
 *Gauge.* The model does not change when the world is rotated and shifted (the scale is fixed by the depths).
 Rotation: the first camera's R stays. Shift: the third translation of a camera never enters, and ``T + A c``
@@ -30,16 +30,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..kernels.kernel import CHUNK, available_threads, describe, loadable, square
-from ..linalg.cholesky_compiled import CompiledCholesky
-from ..linalg.normal import Normal
-from ..losses import USER_CODE, Loss, as_loss
-from ..sampling.order import SampledColumns, as_generator
-from ..solver.result import Result
-from ..support.reduction import sum_chunks
+from ...kernels.kernel import CHUNK, available_threads, describe, loadable, square
+from ...linalg.cholesky_compiled import CompiledCholesky
+from ...linalg.normal import Normal
+from ...losses import USER_CODE, Loss, as_loss
+from ...sampling.order import SampledColumns, as_generator
+from ...solver.result import Result
+from ...support.reduction import sum_chunks
 from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
 from .affine_start import check_positive, factorise, fixed_depths, given_cameras
-from .bundle_options import camera_options
+from .options import camera_options
 
 Array = NDArray[np.float64]
 _NO_FLOAT = np.empty(0)
@@ -303,7 +303,7 @@ def affine_bundle_adjustment(
     >>> bool(abs(angle - Rotation.from_matrix(R[1]).magnitude()) < 0.01)
     True
     """
-    from ..solver.loop import solve
+    from ...solver.loop import solve
 
     seen = np.asarray(observations)
     if seen.dtype.kind not in "fiu":

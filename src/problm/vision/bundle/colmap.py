@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .camera_models import Intrinsics
-from .reconstruction_io import named, whole_numbers
+from .files import named, whole_numbers
 
 if TYPE_CHECKING:
     from .reconstruction import Reconstruction
@@ -39,7 +39,7 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
     Examples
     --------
     >>> import tempfile
-    >>> from problm.vision.reconstruction import Reconstruction
+    >>> from problm.vision.bundle.reconstruction import Reconstruction
     >>> camera = Intrinsics("SIMPLE_PINHOLE", (500.0, 320.0, 240.0))
     >>> model = Reconstruction.from_arrays([np.eye(3)], [[0, 0, 0]], camera, [[0, 0, 5]], [[0, 0, 320, 241]])
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 def read_reconstruction(path: str | os.PathLike[str]) -> Reconstruction:
     """Read whatever is there: a folder as a COLMAP text model, a file as a BAL problem."""
-    from .reconstruction_bal import read_bal
-    from .reconstruction_colmap import read_colmap
+    from .bal import read_bal
+    from .colmap import read_colmap
 
     if os.path.isdir(path):
         return read_colmap(path)

@@ -1,8 +1,8 @@
 r"""Bundle adjustment as a problem in the cameras alone.
 
 Every point is eliminated: block j is the track of one point, its cost the least that any place of the point
-gives (`problm.vision.bundle_points`), and its derivatives those of the reduced functional
-(`problm.vision.bundle_kernels`). So N is the number of points, d that of camera parameters, and batches are
+gives (`problm.vision.bundle.points`), and its derivatives those of the reduced functional
+(`problm.vision.bundle.kernels`). So N is the number of points, d that of camera parameters, and batches are
 drawn over points.
 
 *A function of theta.* The inner solves need starts. They come from the last linearised theta: ``base`` holds
@@ -30,12 +30,12 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.normal import Normal
-from ..losses import USER_CODE, Loss
-from ..sampling.order import RandomOrder
-from ..support.reduction import sum_chunks
-from .bundle_kernels import COLUMNS, costs_chunk, homogeneous, linearize_chunk, move_cameras
+from ...linalg.normal import Normal
+from ...losses import USER_CODE, Loss
+from ...sampling.order import RandomOrder
+from ...support.reduction import sum_chunks
 from .camera_models import GROUPS, MODELS, project
+from .kernels import COLUMNS, costs_chunk, homogeneous, linearize_chunk, move_cameras
 from .reconstruction import Reconstruction
 
 Array = NDArray[np.float64]
@@ -51,7 +51,7 @@ class BundleProblem:
     """Cameras of a `Reconstruction` as parameters, its tracks as residual blocks.
 
     A point theta, (12 C + 8 G,), holds the rotations (row by row) and translations of the C images and the eight
-    intrinsics (`problm.vision.camera_models.PLACES`) of the G cameras; its tangent space holds what is free.
+    intrinsics (`problm.vision.bundle.camera_models.PLACES`) of the G cameras; its tangent space holds what is free.
 
     Parameters
     ----------

@@ -5,8 +5,8 @@ the order in which bundle adjustment by variable projection reads them, because 
 residual block; a random sample of points then reads short contiguous runs.
 
 Poses map the world to the camera, ``x = R X + t``; the camera looks along +z, x goes right and y goes down in the
-image, as in COLMAP and OpenCV. `problm.vision.reconstruction_bal` and
-`problm.vision.reconstruction_colmap` read and write files.
+image, as in COLMAP and OpenCV. `problm.vision.bundle.bal` and
+`problm.vision.bundle.colmap` read and write files.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .bal import read_bal
 from .camera_models import Intrinsics
-from .reconstruction_bal import read_bal
-from .reconstruction_colmap import read_colmap, write_colmap
-from .reconstruction_io import read_reconstruction, whole_numbers
+from .colmap import read_colmap, write_colmap
+from .files import read_reconstruction, whole_numbers
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -9,8 +9,8 @@ import numpy as np
 from numba import types
 from numpy.typing import ArrayLike, NDArray
 
-from ..jit.njit import njit
-from ..manifolds import as_rotation, nearest_rotation
+from ...jit.njit import njit
+from ...manifolds import as_rotation, nearest_rotation
 
 Array = NDArray[np.float64]
 
