@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import align, bench, bundle, demo, doctor, fit, shuffle, two_view
+from . import align, bench, bundle, doctor, fit, shuffle, two_view
+from .demo import command as demo
 from .exits import guarded
 
 app = typer.Typer(

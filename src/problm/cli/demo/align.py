@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..vision.alignment.align import align
-from ..vision.alignment.warps import transform
-from .demo_parts import Measured, Part, passes, repeated
+from ...vision.alignment.align import align
+from ...vision.alignment.warps import transform
+from .parts import Measured, Part, passes, repeated
 
 Array = NDArray[np.float64]
 _MARGIN = 60
@@ -133,9 +133,9 @@ class _Cost:
 
 def _before_and_after(first: Array, second: Array, matrix: Array) -> tuple[bytes, str]:
     """Image 1 in red and image 2, warped, in cyan: grey where they agree."""
-    from ..report.page import figure_png
-    from ..report.plots import new_figure
-    from ..vision.images.resampling import resample
+    from ...report.page import figure_png
+    from ...report.plots import new_figure
+    from ...vision.images.resampling import resample
 
     figure, axes = new_figure(1, 2, figsize=(10, 4))
     for ax, warp, title in ((axes[0], _START, "at the start"), (axes[1], matrix, "aligned")):

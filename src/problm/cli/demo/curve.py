@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.curve_fit import fit
-from ..models.formula import formula
-from ..solver.result import Result
-from .demo_parts import Measured, Part, passes, repeated
+from ...api.curve_fit import fit
+from ...models.formula import formula
+from ...solver.result import Result
+from .parts import Measured, Part, passes, repeated
 
 Array = NDArray[np.float64]
 TRUTH = (2.5, 1.3, 0.5)

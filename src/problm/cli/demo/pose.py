@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..manifolds import skew, tangent_basis
-from ..vision.two_view.essential import essential_matrix
-from ..vision.two_view.simulate import TwoViews, two_views
-from .demo_parts import Measured, Part, passes, repeated
+from ...manifolds import skew, tangent_basis
+from ...vision.two_view.essential import essential_matrix
+from ...vision.two_view.simulate import TwoViews, two_views
+from .parts import Measured, Part, passes, repeated
 
 Array = NDArray[np.float64]
 _TURN = 0.2
@@ -100,7 +100,7 @@ def _scipy(views: TwoViews, start: tuple[Array, Array]) -> Measured:
 
 def _robust(seed: int) -> tuple[bytes, str]:
     """A picture of 400 matches of which 40 % are wrong, and what was found."""
-    from ..report.page import figure_png
+    from ...report.page import figure_png
 
     views = two_views(400, inliers=0.6, seed=seed + 2)
     began = time.perf_counter()

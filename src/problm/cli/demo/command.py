@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import __version__
-from ..report import page
-from .common import Debug, Folder, Json, Quiet, Seed, Voice
-from .demo_parts import HEADER, Part
+from ... import __version__
+from ...report import page
+from ..common import Debug, Folder, Json, Quiet, Seed, Voice
+from .parts import HEADER, Part
 
 _NOTE = "Measured on this machine, a moment ago: medians of three runs in turn (SciPy: one run). Read times as sizes."
 
@@ -37,7 +37,9 @@ def command(
     voice, folder = Voice(json, quiet), Folder(output)
     voice.say(f"ProBLM {__version__}: three problems, made here, solved here.\n")
     compile_all()
-    from . import demo_align, demo_curve, demo_pose
+    from . import align as demo_align
+    from . import curve as demo_curve
+    from . import pose as demo_pose
 
     if (waited := time.perf_counter() - began) > _LONG:
         voice.say(f"Loading and compiling for this machine took {waited:.1f} s; the next start is faster.\n")
@@ -64,11 +66,11 @@ def command(
 def compile_all() -> None:
     """Load the compiled code of all parts. Where it must be compiled first, a second process does half of it."""
     with subprocess.Popen(
-        [sys.executable, "-c", "import problm.cli.demo_curve, problm.cli.demo_pose"],
+        [sys.executable, "-c", "import problm.cli.demo.curve, problm.cli.demo.pose"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as helper:  # fmt: skip
         try:
-            from . import demo_align  # noqa: F401
+            from . import align as demo_align  # noqa: F401
         except BaseException:
             helper.kill()
             raise

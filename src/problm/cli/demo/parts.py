@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..report import page
-from ..solver.result import Result
+from ...report import page
+from ...solver.result import Result
 
 Array = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ class Part:
         ]
 
     def html(self) -> list[str]:
-        from ..report.plots import plot_curve, plot_result
+        from ...report.plots import plot_curve, plot_result
 
         parts = [page.heading(self.title), page.paragraph(self.text), page.wide_table(HEADER, self.rows())]
         parts += [page.picture(png, caption) for png, caption in self.pictures]
