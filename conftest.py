@@ -8,7 +8,9 @@ from hypothesis import settings
 settings.register_profile("problm", deadline=None)
 settings.load_profile("problm")
 
-collect_ignore = [f"src/problm/backends/{name}_backend.py" for name in ("jax", "torch") if find_spec(name) is None]
+collect_ignore = [
+    f"src/problm/problems/backends/{name}_backend.py" for name in ("jax", "torch") if find_spec(name) is None
+]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells tell what they run in the background to ignore Control-C, and its children inherit that: not ours.

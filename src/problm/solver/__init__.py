@@ -3,3 +3,7 @@
 Calls `problm.linalg`, `problm.sampling`, `problm.losses` and `problm.support`; only the compiled loop calls
 `problm.kernels`. Start with `problm.solver.loop`, then `problm.solver.problem`.
 """
+
+from .loop import solve
+
+__all__ = ["solve"]
