@@ -40,10 +40,10 @@ bench: $(VENV)/.peers  ## every figure of the paper, with peers; writes out/benc
 	$(BIN)/problm bench all -o out/bench
 
 bench-speed: $(VENV)/.peers  ## compiled fits against the peers, N = 50 to 10^7; writes bench/results/speed.md
-	$(BIN)/python -m bench.speed
+	$(BIN)/python -m bench.studies.speed
 
 bench-check: $(VENV)/.dev  ## fails when a measured ratio falls behind the committed baseline
-	$(BIN)/python -m bench.check
+	$(BIN)/python -m bench.harness.check
 
 # Versions are pinned by constraints.txt; dependency groups need the pip that it names.
 $(VENV)/.run: pyproject.toml constraints.txt

@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .harness import SCALES, Settings, run, single_thread
-from .progress import Progress
+from .harness.harness import SCALES, Settings, run, single_thread
+from .harness.progress import Progress
 
 
 def parser() -> argparse.ArgumentParser:
-    from .experiments import NAMES
+    from .paper import NAMES
 
     p = argparse.ArgumentParser(prog="problm bench", description="The paper's experiments, with peers.")
     p.add_argument("names", nargs="+", metavar="NAME", choices=[*NAMES, "all"], help=f"{', '.join(NAMES)}, or all")
@@ -71,10 +71,10 @@ def execute(
     publish: Path | None = None,
 ) -> int:
     """Run the named experiments and write everything that belongs to them into ``output``."""
-    from . import environment
-    from .experiments import NAMES, experiment
-    from .report import write_report
-    from .summary import markdown
+    from .harness import environment
+    from .harness.report import write_report
+    from .harness.summary import markdown
+    from .paper import NAMES, experiment
 
     chosen = [experiment(n) for n in (NAMES if "all" in names else dict.fromkeys(names))]
     progress = Progress({e.name: e.expected_seconds for e in chosen})
@@ -90,7 +90,7 @@ def execute(
             write_text(folder / f"{e.name}.md", markdown(summary))
     progress.finish()
     if figures:
-        from .figures import draw
+        from .harness.figures import draw
 
         for summary in summaries:
             draw(summary, output / "figures")

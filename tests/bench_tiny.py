@@ -6,13 +6,13 @@ import os
 import time
 from dataclasses import replace
 
-from bench.findings import guarded, levels_table
-from bench.harness import Case, Experiment, Method, Outcome
-from bench.instances import curve
-from bench.methods import DEFAULT, LM
-from bench.problems import exponential
-from bench.summary import Summary
-from bench.traces import curves, failures, merged
+from bench.data.instances import curve
+from bench.data.problems import exponential
+from bench.harness.findings import guarded, levels_table
+from bench.harness.harness import Case, Experiment, Method, Outcome
+from bench.harness.methods import DEFAULT, LM
+from bench.harness.summary import Summary
+from bench.harness.traces import curves, failures, merged
 
 
 def cases(settings):

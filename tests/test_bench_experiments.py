@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench import sources, stand_ins
 from bench.__main__ import execute, main
-from bench.environment import machine, versions
-from bench.experiments import NAMES, experiment
-from bench.experiments.calibration import Recorder, run, upper_limit
-from bench.experiments.ransac import Robust
-from bench.harness import SCALES, Settings
-from bench.instances import FORMULAS, bundle, compiled_curve, curve, essential, poses_near, random_poses
-from bench.methods import ALGORITHM_1, DEFAULT, LBFGS, LM, PAPER, Padded
+from bench.data import sources, stand_ins
+from bench.data.instances import FORMULAS, bundle, compiled_curve, curve, essential, poses_near, random_poses
+from bench.data.problems import damped_sine, double_gaussian, exponential
+from bench.harness.environment import machine, versions
+from bench.harness.harness import SCALES, Settings
+from bench.harness.methods import ALGORITHM_1, DEFAULT, LBFGS, LM, PAPER, Padded
+from bench.paper import NAMES, experiment
+from bench.paper.calibration import Recorder, run, upper_limit
+from bench.paper.ransac import Robust
 from bench.peers import poselib_peer, pyceres_peer, scipy_peer, version_of
-from bench.problems import damped_sine, double_gaussian, exponential
 
 
 def test_image_pairs_are_related_by_their_matrix():

@@ -6,7 +6,8 @@ import json
 import math
 
 import pytest
-from bench import check, speed
+from bench.harness import check
+from bench.studies import speed
 
 BASE = {
     "curves, passes": {"value": 10.0, "noise": 0.1},
@@ -82,7 +83,7 @@ def test_what_fails_once_is_measured_again(tmp_path, monkeypatch):
 
 def test_the_committed_baseline_is_readable():
     if not check.BASELINE.exists():
-        pytest.fail("bench/results/baseline.json is missing: make it with python -m bench.check --update")
+        pytest.fail("bench/results/baseline.json is missing: make it with python -m bench.harness.check --update")
     kept = json.loads(check.BASELINE.read_text())["ratios"]
     assert kept
     for name, entry in kept.items():

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from bench import kernel_costs
+from bench.studies import kernel_costs
 
 from problm.losses import Loss
 from problm.models.ready_made import exponential, line

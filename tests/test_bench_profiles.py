@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import doctest
 
-import bench.profiles
+import bench.harness.profiles
 import numpy as np
 import pytest
-from bench.profiles import cost_profile, data_profile, performance_profile
+from bench.harness.profiles import cost_profile, data_profile, performance_profile
 
 INF = np.inf
 
@@ -62,4 +62,4 @@ def test_profiles_never_fall():
 
 
 def test_examples():
-    assert doctest.testmod(bench.profiles).failed == 0
+    assert doctest.testmod(bench.harness.profiles).failed == 0

@@ -15,9 +15,9 @@ import subprocess
 
 import numpy as np
 import pytest
-from bench.figures import draw, slug
-from bench.report import embedded, page, write_report
-from bench.summary import Panel, Picture, Series, Summary, Table, markdown, shown
+from bench.harness.figures import draw, slug
+from bench.harness.report import embedded, page, write_report
+from bench.harness.summary import Panel, Picture, Series, Summary, Table, markdown, shown
 
 NASTY = '</script><img src=x onerror="document.title=\'broken\'"> & "quotes" <b>@@DATA@@</b>'
 ABOUT = {

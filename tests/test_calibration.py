@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench.experiments.calibration import DELTA, run, upper_limit
-from bench.instances import curve
-from bench.problems import damped_sine, double_gaussian, exponential
+from bench.data.instances import curve
+from bench.data.problems import damped_sine, double_gaussian, exponential
+from bench.paper.calibration import DELTA, run, upper_limit
 from scipy.stats import beta
 
 from problm.losses import as_loss

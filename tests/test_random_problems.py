@@ -1,4 +1,4 @@
-"""Promises on random problems of every class (all ten thousand of them: ``python -m bench.trust``)."""
+"""Promises on random problems of every class (all ten thousand of them: ``python -m bench.studies.trust``)."""
 
 import numpy as np
 import pytest

@@ -1,0 +1,151 @@
+"""Cases as problems of the solver: curves, two views, image pairs, affine bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from problm.losses import Loss
+from problm.problems.numpy_function import FunctionProblem
+from problm.solver.problem import Problem
+
+from ..harness.methods import LINEAR, Flat, Solvable
+from .problems import Made
+from .stand_ins import Matches, Tracks
+
+Array = NDArray[np.float64]
+
+
+def curve(made: Made) -> Solvable:
+    """A problem of `bench.data.problems`, its residuals computed by NumPy."""
+    dim = int(made.manifold.dim) if made.manifold is not None else len(made.starts[0])
+    retract = made.manifold.retract if made.manifold is not None else None
+
+    def problem(seed: int, loss: Loss) -> Problem:
+        return FunctionProblem(made.fun, made.jac, made.data, dim, loss, retract=retract, rng=seed)
+
+    return Solvable(problem, made.starts, extra=made)
+
+
+FORMULAS = {
+    "exponential": "a * exp(-b * x) + c",
+    "double Gaussian + line": "a1 * exp(-0.5 * ((x - m1) / s1)**2) + a2 * exp(-0.5 * ((x - m2) / s2)**2) + c + d * x",
+    "damped sine, heavy tails": "a * exp(-b * x) * sin(w * x + p) + c",
+}
+"""The curves of `bench.data.problems` as users write them, parameters in the same order."""
+
+
+def compiled_curve(made: Made) -> Solvable:
+    """The same curve as a formula, evaluated by the compiled kernels on one thread."""
+    import problm
+    from problm.problems.compiled import CompiledProblem
+
+    model = problm.formula(FORMULAS[made.name])
+
+    def problem(seed: int, loss: Loss) -> Problem:
+        kernel = model.curve_kernel(1, len(model.parameters), None, loss, 1)
+        return CompiledProblem(kernel, list(made.data), rng=seed)
+
+    return Solvable(problem, made.starts, extra=made)
+
+
+def random_poses(rng: np.random.Generator, count: int) -> list[Array]:
+    """Random essential matrices as points (R, t), uniform on the manifold."""
+    from scipy.spatial.transform import Rotation
+
+    rotations = Rotation.random(count, rng).as_matrix().reshape(count, 9)
+    directions = rng.standard_normal((count, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    return list(np.concatenate([rotations, directions], axis=1))
+
+
+def poses_near(rng: np.random.Generator, R: Array, t: Array, count: int, angle: float, tilt: float) -> list[Array]:
+    """Poses turned by ``angle`` about random axes, with the direction ``tilt`` radians off."""
+    from problm.manifolds import essential_point, move_essential
+
+    truth = essential_point(R, t)
+    found = []
+    for _ in range(count):
+        w, v = rng.standard_normal(3), rng.standard_normal(2)
+        step = np.concatenate([angle * w / np.linalg.norm(w), tilt * v / np.linalg.norm(v)])
+        found.append(np.asarray(move_essential(truth, step)))
+    return found
+
+
+def essential(matches: Matches, starts: Sequence[Array], *, tau: float | None = None, levels: int = 5) -> Solvable:
+    """Sampson error in normalised coordinates, as in the paper; with ``tau`` the smooth truncated kernel and GNC."""
+    from problm.vision.two_view.kernels import pose_from_angles
+    from problm.vision.two_view.models import ESSENTIAL, ESSENTIAL_ANGLES, Frame, angles_from_pose, two_view_problem
+
+    columns = normalised(matches)
+    frame = Frame(np.eye(3), np.eye(3))
+    loss = LINEAR if tau is None else Loss.named("truncated", tau)
+
+    def problem(seed: int, loss: Loss) -> Problem:
+        return two_view_problem(ESSENTIAL, columns, frame, loss, rng=seed)
+
+    def with_angles(seed: int, loss: Loss) -> Problem:
+        return two_view_problem(ESSENTIAL_ANGLES, columns, frame, loss, rng=seed)
+
+    flat = Flat(with_angles, lambda p: angles_from_pose(p[:9].reshape(3, 3), p[9:12]), pose_from_angles)
+    return Solvable(problem, starts, loss, 1 if tau is None else levels, flat, extra=matches)
+
+
+def normalised(matches: Matches) -> list[NDArray[Any]]:
+    """Columns x1 y1 x2 y2 of the matches as rays."""
+    inverse = np.linalg.inv(matches.K)
+    rays = [x @ inverse[:2, :2].T + inverse[:2, 2] for x in (matches.x1, matches.x2)]
+    return [np.ascontiguousarray(r[:, k]) for r in rays for k in range(2)]
+
+
+class _Matrix:
+    """An alignment problem whose points are the eight free entries of the matrix."""
+
+    def __init__(self, problem: Any) -> None:
+        self.base, self.n, self.dim, self.cost_bound = problem, problem.n, problem.dim, problem.cost_bound
+
+    @staticmethod
+    def point(x: Array) -> Array:
+        return np.concatenate([x, [1.0, 1.0, 0.0]])
+
+    def linearize(self, x: Array, lo: int, hi: int, **options: Any) -> Any:
+        return self.base.linearize(self.point(x), lo, hi, **options)
+
+
+def alignment(first: Any, second: Any, start: Array | None = None) -> Solvable:
+    """Photometric error of a homography, from a start in pixels (the identity if not given).
+
+    Batches use the averaged gradients of the paper (ESM), all pixels together the exact gradient; LM and L-BFGS use
+    the exact gradient throughout.
+    """
+    from problm.vision.alignment.problem import AlignmentProblem
+    from problm.vision.images.image import read_image
+
+    image1, image2 = read_image(first, "image1"), read_image(second, "image2")
+    at = np.eye(3) if start is None else start
+    probe = AlignmentProblem(image1, image2, threads=1)
+    outside = probe.sample(probe.point(at)).outside_level(LINEAR)
+
+    def problem(seed: int, loss: Loss) -> Problem:
+        return AlignmentProblem(image1, image2, linearization="esm", loss=loss, outside=outside, threads=1, rng=seed)
+
+    flat = Flat(lambda seed, loss: _Matrix(problem(seed, loss)), lambda p: p[:8] / p[8], _Matrix.point)  # type: ignore[arg-type,return-value]
+    instance = Solvable(problem, [probe.point(at)], flat=flat)
+    instance.extra = {"image1": image1, "image2": image2, "problem": probe}
+    return instance
+
+
+def bundle(tracks: Tracks) -> Solvable:
+    """Weak-perspective bundle adjustment, points eliminated: one block a point."""
+    from problm.vision.bundle.affine import AffineProblem
+
+    start = np.concatenate([tracks.rotations.ravel(), tracks.translations[:, :2].ravel()])
+
+    def problem(seed: int, loss: Loss) -> Problem:
+        return AffineProblem(tracks.observations, tracks.depths, loss=loss, threads=1, rng=seed)
+
+    made = problem(0, LINEAR)
+    return Solvable(problem, [made.retract(start, np.zeros(made.dim))], extra=tracks)

@@ -1,0 +1,1 @@
+"""How experiments are run, recorded, checked and drawn; knows no problem and no peer."""

@@ -1,0 +1,124 @@
+"""``make bench-check``: does a measured ratio fall behind the committed baseline by more than its noise?
+
+    python -m bench.harness.check [--update] [--rounds 2]
+
+Runs the experiments with ratios worth guarding at the scale ``check``, without peers, on stand-ins, and compares with
+``bench/results/baseline.json``. Ratios and counts of evaluations depend on code and seed only, so their noise is that
+of the small sample of starts; ratios of seconds also on the machine, and get more room. What fails is measured once
+more: only what falls behind every time is a regression.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..__main__ import write_text
+from . import environment
+from .harness import Settings, now, run, single_thread
+
+BASELINE = Path(__file__).parents[1] / "results" / "baseline.json"
+GUARDED = ("curves", "essential", "bundle", "alignment", "scaling", "calibration")
+LEAST_NOISE = {"seconds": 0.35, "else": 0.05}
+MOST_NOISE = 0.7
+
+Ratios = dict[str, dict[str, Any]]
+
+
+def measured(settings: Settings, names: Sequence[str] = GUARDED) -> Ratios:
+    """The guarded numbers, from fresh runs."""
+    from ..paper import experiment
+
+    found: Ratios = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            e = experiment(name)
+            own = replace(e, methods=tuple(m for m in e.methods if not m.peer))
+            records = run(own, settings, Path(folder), workers=1)
+            found |= own.summarise(own, records, settings).ratios
+    return found
+
+
+def room(name: str, *noises: float) -> float:
+    """How far a number may fall, relatively: its noise, within limits."""
+    least = LEAST_NOISE["seconds" if "seconds" in name else "else"]
+    return min(
+        max(least, *(n for n in noises if math.isfinite(n))) if any(map(math.isfinite, noises)) else 0.5, MOST_NOISE
+    )
+
+
+def compare(
+    baseline: Mapping[str, Mapping[str, Any]], current: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """A row for each guarded number: baseline, now, the limit, and whether it holds."""
+    rows = []
+    for name, old in baseline.items():
+        new = current.get(name)
+        lower = bool(old.get("lower", False))
+        allowed = room(name, float(old["noise"] or math.inf), float((new or {}).get("noise") or math.inf))
+        limit = old["value"] * (1 + allowed) if lower else old["value"] * (1 - allowed)
+        value = math.nan if new is None or new["value"] is None else float(new["value"])
+        holds = value <= limit if lower else value >= limit
+        rows.append({"name": name, "baseline": old["value"], "now": value, "limit": limit, "holds": bool(holds)})
+    return rows
+
+
+def finite(ratios: Ratios) -> Ratios:
+    """JSON has no infinity: an unknown noise is None; numbers that could not be measured are left out."""
+    out = {}
+    for name, entry in ratios.items():
+        if math.isfinite(entry["value"]):
+            noise = entry["noise"]
+            out[name] = {**entry, "value": float(f"{entry['value']:.6g}"),
+                         "noise": float(f"{noise:.3g}") if math.isfinite(noise) else None}  # fmt: skip
+    return out
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if everything holds, 1 if something fell behind, 2 without a baseline."""
+    single_thread()
+    p = argparse.ArgumentParser(prog="python -m bench.harness.check", description=(__doc__ or "").split("\n")[0])
+    p.add_argument("--update", action="store_true", help="write the baseline instead of comparing with it")
+    p.add_argument("--baseline", type=Path, default=BASELINE)
+    p.add_argument("--rounds", type=int, default=2, help="how often what fails is measured (default: %(default)s)")
+    p.add_argument("--only", nargs="+", choices=GUARDED, default=list(GUARDED))
+    options = p.parse_args(arguments)
+    settings = Settings(None, "check")
+    if options.update:
+        ratios = finite(measured(settings, options.only))
+        about = {"when": now(), "machine": environment.machine(), "versions": environment.versions()}
+        write_text(
+            options.baseline, json.dumps({"about": about, "ratios": ratios}, indent=1, ensure_ascii=False) + "\n"
+        )
+        print(f"{len(ratios)} numbers written to {options.baseline.name}")
+        return 0
+    if not options.baseline.exists():
+        print(f"there is no {options.baseline.name}: make it with --update", file=sys.stderr)
+        return 2
+    kept = json.loads(options.baseline.read_text(encoding="utf-8"))["ratios"]
+    chosen = {k: v for k, v in kept.items() if any(k.startswith(name) for name in options.only)}
+    rows = compare(chosen, finite(measured(settings, options.only)))
+    for _ in range(options.rounds - 1):
+        failed = [r["name"] for r in rows if not r["holds"]]
+        if not failed:
+            break
+        names = [n for n in options.only if any(f.startswith(n) for f in failed)]
+        again = {r["name"]: r for r in compare({f: chosen[f] for f in failed}, finite(measured(settings, names)))}
+        rows = [again.get(r["name"], r) for r in rows]
+    for r in rows:
+        mark = "ok     " if r["holds"] else "BEHIND "
+        print(f"{mark} {r['name']}: {r['now']:.4g} (baseline {r['baseline']:.4g}, limit {r['limit']:.4g})")
+    behind = [r for r in rows if not r["holds"]]
+    print(f"{len(rows) - len(behind)} of {len(rows)} hold")
+    return 1 if behind else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,21 @@
+"""The experiments: one small description a file."""
+
+from __future__ import annotations
+
+import importlib
+
+from ..harness.harness import Experiment
+
+NAMES = (
+    "alignment", "essential", "essential-robust", "conditions", "ransac", "bundle", "curves", "calibration", "scaling",
+)  # fmt: skip
+"""In the order of the paper's figures; then what the paper does not show."""
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in NAMES:
+        raise ValueError(f"there is no experiment {name!r}; choose one of {', '.join(NAMES)} or all")
+    found = importlib.import_module(f".{name.replace('-', '_')}", __package__).EXPERIMENT
+    assert isinstance(found, Experiment)
+    return found

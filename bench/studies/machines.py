@@ -1,0 +1,126 @@
+"""The same fits with other instructions: how far results of different machines agree.
+
+    python -m bench.studies.machines               # some minutes, most of them compiling for the other machine
+    python -m bench.studies.machines --count 10
+
+Random problems of `tests/random_problems.py` and the fits of `tests/references.py` are solved as this machine likes it,
+and again in a process that has the plainest instructions only: Numba compiles for the oldest x86-64 (no AVX, no fused
+multiply-add), NumPy's vector loops and OpenBLAS' kernels are those of 2004. Differences are relative to the largest
+parameter. Writes ``bench/results/machines.md`` and ``machines.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(HERE.parent / "tests"))
+import random_problems  # noqa: E402
+import references  # noqa: E402
+import zoo  # noqa: E402
+
+from ..harness.environment import machine, versions  # noqa: E402
+from .nist import write  # noqa: E402
+
+DIGITS = (1e-12, 1e-9, 1e-6)
+SAME, TINY = 1e-9, 1e-20
+"""Costs that agree so far, relatively or absolutely, are of the same minimum."""
+
+
+def solutions(count: int) -> dict[str, Any]:
+    """(parameters, cost) by problem: of the references, and of random problems with the derivatives that they use."""
+    found: dict[str, Any] = {f"reference: {name}": (values, 0.0) for name, values in references.results([]).items()}
+    for kind in random_problems.KINDS:
+        for seed in range(count):
+            fit = random_problems.make(kind, seed)
+            outcome = zoo.problm(fit)
+            derivatives = "exact" if fit.jac is not None else "differences"
+            if outcome.error is None and outcome.success:
+                found[f"{kind}: {derivatives}: {seed}"] = np.asarray(outcome.x).tolist(), float(fit.cost(outcome.x))
+    return found
+
+
+def elsewhere(count: int, settings: dict[str, str]) -> dict[str, Any]:
+    """`solutions` in a process with other settings."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.studies.machines", "--count", str(count), "--print"],
+        env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def summary(here: dict[str, Any], there: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By class: how many agree to how many digits."""
+    rows: dict[str, dict[str, Any]] = {}
+    for name in here.keys() | there.keys():
+        kind, derivatives, _ = (*name.split(": "), "")[:3]
+        row = name if kind == "reference" else f"{kind}, {derivatives}"
+        told = rows.setdefault(row, {"problems": 0, "one side only": 0, "differences": [], "costs": []})
+        told["problems"] += 1
+        if name in here and name in there:
+            (x, cost), (other, second) = here[name], there[name]
+            told["differences"].append(references.difference(x, other))
+            told["costs"].append(abs(cost - second) <= SAME * max(abs(cost), abs(second)) + TINY)
+        else:
+            told["one side only"] += 1
+    for told in rows.values():
+        differences = np.array(told.pop("differences"))
+        told |= {f"{limit:g}": int(np.sum(differences <= limit)) for limit in DIGITS}
+        told["same cost"] = int(np.sum(told.pop("costs")))
+        told["largest"] = float(differences.max(initial=0.0))
+    return dict(sorted(rows.items()))
+
+
+def markdown(record: dict[str, Any]) -> str:
+    limits = " | ".join(f"within {d:g}" for d in DIGITS)
+    tools = ", ".join(f"{name} {record['versions'][name]}" for name in ("python", "problm", "numpy", "scipy", "numba"))
+    lines = [
+        "# Other machines",
+        "",
+        f"{record['machine']['processor']}, and the same with the instructions of the oldest x86-64 only; {tools}; "
+        f"{record['when']}. Problems that succeed, by the largest difference of a parameter, relative to the largest "
+        f"parameter; *same cost*: to {SAME:g}, so that what differs hardly matters to the fit, or is not determined by "
+        "it; *one side only*: success with one of the two.",
+        "",
+        f"| problems | number | {limits} | largest | same cost | one side only |",
+        "|---|" + "---|" * (len(DIGITS) + 4),
+    ]
+    for name, told in record["rows"].items():
+        cells = " | ".join(str(told[f"{limit:g}"]) for limit in DIGITS)
+        same, apart = told["same cost"] if "," in name else "", told["one side only"]
+        lines.append(f"| {name} | {told['problems']} | {cells} | {told['largest']:.1e} | {same} | {apart} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=50, help="problems of each class (default: %(default)s)")
+    parser.add_argument("--print", action="store_true", help="print the solutions of this process as JSON, no more")
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    arguments = parser.parse_args()
+    if arguments.print:
+        print(json.dumps(solutions(arguments.count)))
+        return
+    with tempfile.TemporaryDirectory() as cache:
+        rows = summary(
+            elsewhere(arguments.count, {}), elsewhere(arguments.count, references.plainest(cache))
+        )  # in processes both, so that nothing but the instructions differs
+    record = {"rows": rows, "machine": machine(), "versions": versions(), "when": time.strftime("%Y-%m-%d")}
+    write(arguments.output / "machines.json", json.dumps(record, indent=1) + "\n")
+    write(arguments.output / "machines.md", markdown(record))
+    print(markdown(record))
+
+
+if __name__ == "__main__":
+    main()
