@@ -23,15 +23,15 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 pytest: $(VENV)/.dev
-	$(BIN)/python tests/compile_all.py
+	$(BIN)/python tests/helpers/compile_all.py
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 fuzz: $(VENV)/.dev  ## signals at random moments, hostile input for every parser (SECONDS_EACH=600); for the night
-	PROBLM_NIGHTLY=1 $(BIN)/python -m pytest -q tests/test_signals.py tests/test_machines.py
-	$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH)
+	PROBLM_NIGHTLY=1 $(BIN)/python -m pytest -q tests/hardship/test_signals.py tests/promises/test_machines.py
+	$(BIN)/python -m tests.hardship.fuzz --seconds $(SECONDS_EACH)
 
 audit: $(VENV)/.audit  ## known vulnerabilities of the pinned versions; needs the network, and says so without it
-	$(BIN)/python tests/audit.py
+	$(BIN)/python tests/helpers/audit.py
 
 docs: $(VENV)/.dev  ## HTML pages in docs/_build/html; warnings and dead internal links are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -1,7 +1,7 @@
 """What an experiment has to say: panels of figures, tables, and one finding beside the paper's claim.
 
-A `Summary` is plain data. `bench.harness.figures` draws it with Matplotlib, `bench.harness.report` as an interactive page,
-`markdown` as text; none of them computes anything.
+A `Summary` is plain data. `bench.harness.figures` draws it with Matplotlib, `bench.harness.report` as an interactive
+page, `markdown` as text; none of them computes anything.
 """
 
 from __future__ import annotations

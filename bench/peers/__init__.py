@@ -1,7 +1,7 @@
 """Other people's solvers through thin adapters, each used only if it is installed, at settings that do it justice.
 
-An adapter is a `bench.harness.harness.Run`: it gets an instance, a start and the options, and returns where it ended and how
-long its own call took. What it needs that we do not (its own data types, compiling) happens outside the clock.
+An adapter is a `bench.harness.harness.Run`: it gets an instance, a start and the options, and returns where it ended
+and how long its own call took. What it needs that we do not (its own data types, compiling) happens outside the clock.
 """
 
 from __future__ import annotations

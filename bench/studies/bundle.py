@@ -1,6 +1,7 @@
 """Bundle adjustment by variable projection: LM, ProBLM and its variants, and Ceres, on real data.
 
-    OMP_NUM_THREADS=1 python -m bench.studies.bundle --data DIR [--repeats 5] [--only views growth ...] [-o bench/results]
+    OMP_NUM_THREADS=1 python -m bench.studies.bundle --data DIR [--repeats 5] [--only views growth ...] [-o
+    bench/results]
 
 views
     ``colmap_sceaux_castle``, weak perspective: the last three adjacent views with all their common points, and the last

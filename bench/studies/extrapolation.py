@@ -63,8 +63,7 @@ def robust(seeds: int, n: int = 100_000) -> Iterator[tuple[str, Solve]]:
 
 def certified(data: Path) -> Iterator[tuple[str, Solve]]:
     """NIST's problems, with exact derivatives."""
-    sys.path.insert(0, str(HERE.parent / "tests"))
-    import nist
+    from tests.helpers import nist
 
     for name in nist.MODELS:
         case = nist.read(data / "nist_strd", name)

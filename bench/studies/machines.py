@@ -3,10 +3,10 @@
     python -m bench.studies.machines               # some minutes, most of them compiling for the other machine
     python -m bench.studies.machines --count 10
 
-Random problems of `tests/random_problems.py` and the fits of `tests/references.py` are solved as this machine likes it,
-and again in a process that has the plainest instructions only: Numba compiles for the oldest x86-64 (no AVX, no fused
-multiply-add), NumPy's vector loops and OpenBLAS' kernels are those of 2004. Differences are relative to the largest
-parameter. Writes ``bench/results/machines.md`` and ``machines.json``.
+Random problems of `tests/helpers/random_problems.py` and the fits of `tests/helpers/references.py` are solved as this
+machine likes it, and again in a process that has the plainest instructions only: Numba compiles for the oldest x86-64
+(no AVX, no fused multiply-add), NumPy's vector loops and OpenBLAS' kernels are those of 2004. Differences are relative
+to the largest parameter. Writes ``bench/results/machines.md`` and ``machines.json``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.helpers import random_problems, references, zoo
+
+from ..harness.environment import machine, versions
+from .nist import write
 
 HERE = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(HERE.parent / "tests"))
-import random_problems  # noqa: E402
-import references  # noqa: E402
-import zoo  # noqa: E402
-
-from ..harness.environment import machine, versions  # noqa: E402
-from .nist import write  # noqa: E402
 
 DIGITS = (1e-12, 1e-9, 1e-6)
 SAME, TINY = 1e-9, 1e-20

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,11 @@ from typing import Any
 import numpy as np
 import scipy
 import scipy.optimize
+from tests.helpers import nist
 
 import problm
 
 HERE = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(HERE.parent / "tests"))
-import nist  # noqa: E402
 
 METHODS: dict[str, dict[str, Any]] = {
     "ProBLM": {},

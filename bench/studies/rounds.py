@@ -106,9 +106,8 @@ def solve_time(m: Machine, n: float, rng: np.random.Generator) -> tuple[float, f
 
 def measure(d: int) -> Machine:
     """Latencies of a LocalCluster with two workers, and a row of the compiled kernel, on this machine."""
-    from distributed import Client, LocalCluster
-
     import problm
+    from distributed import Client, LocalCluster
     from problm.api.curve_fit import fit
 
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:

@@ -3,7 +3,7 @@
     python -m bench.studies.trust                    # all of them, about half an hour on one core
     python -m bench.studies.trust --count 1000 --kinds plain robust
 
-For every class of `tests/random_problems.py`: how often a solver succeeds *and is right*, how often it claims a
+For every class of `tests/helpers/random_problems.py`: how often a solver succeeds *and is right*, how often it claims a
 success that the check refutes, fails and says so, ends above the cost of its start, crashes, or returns what is not
 finite. Writes ``bench/results/trust.md`` and ``trust.json``; classes that are not run again stay as they were.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -21,15 +20,13 @@ from typing import Any
 
 import numpy as np
 import scipy
+from tests.helpers import random_problems, zoo
 
 import problm
 
-HERE = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(HERE.parent / "tests"))
-import random_problems  # noqa: E402
-import zoo  # noqa: E402
+from .nist import write
 
-from .nist import write  # noqa: E402
+HERE = Path(__file__).resolve().parents[1]
 
 SOLVERS = {"ProBLM": zoo.problm, "SciPy lm": zoo.scipy_lm, "SciPy trf": zoo.scipy_trf}
 KINDS = list(random_problems.KINDS)

@@ -53,13 +53,13 @@ _WHERE = {
 __all__ = ["__version__", *sorted(_WHERE)]
 
 if TYPE_CHECKING:
+    from . import models as models
     from .api.check_jacobian import check_jacobian as check_jacobian
     from .api.curve_fit import curve_fit as curve_fit
     from .api.least_squares import least_squares as least_squares
     from .api.separable_fit import SeparableFit as SeparableFit
     from .api.separable_fit import separable_fit as separable_fit
     from .losses import Loss as Loss
-    from .models import ready_made as models
     from .models.formula import formula as formula
     from .models.formula import model as model
     from .problems.separable_linear import LinearSeparableProblem as LinearSeparableProblem

@@ -7,7 +7,8 @@ over alpha alone: fewer parameters, no start for the coefficients, fewer iterati
 `separable_fit` fits curves: one, or very many that share alpha and have coefficients of their own (global analysis of
 decay curves or spectra). Each curve is then one residual block, and batches are drawn over curves.
 `problm.problems.separable_linear.LinearSeparableProblem` is the problem behind it;
-`problm.problems.separable_nonlinear.SeparableProblem` eliminates *non-linear* parameters of each block by a few Gauss-Newton steps.
+`problm.problems.separable_nonlinear.SeparableProblem` eliminates *non-linear* parameters of each block by a few
+Gauss-Newton steps.
 """
 
 from __future__ import annotations

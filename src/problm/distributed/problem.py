@@ -1,9 +1,9 @@
 """Solves on a Dask cluster: the same loop, with the rows on the workers.
 
 Partitions of the data live on the workers; each worker has a shard, a fixed list of them. A round sends a point out
-and gets sums of size d^2 and a few moments back (`problm.distributed.worker`). One round serves an iteration: a trial step comes
-back with the changes of batch and hold-out block *and* with the normal equations at the trial point, so that an
-accepted step needs no further round before the next (`problm.distributed.batch`).
+and gets sums of size d^2 and a few moments back (`problm.distributed.worker`). One round serves an iteration: a trial
+step comes back with the changes of batch and hold-out block *and* with the normal equations at the trial point, so that
+an accepted step needs no further round before the next (`problm.distributed.batch`).
 
 Early iterations need no round at all. The first tens of thousands of rows of the random order, the *head*, are drawn by
 all partitions in proportion to their sizes and sent to the client once; batches that fit twice into it are evaluated

@@ -9,9 +9,9 @@ A *fill* evaluates residuals and derivatives of at most 128 rows. It has the sig
         # out (p * (1 + d), 128): write residual c of row i to out[c, i] and, if jacobian != 0,
         # its derivative by tangent parameter a to out[p + c * d + a, i].
 
-The passes (`problm.kernels.passes`) call it through its address, once a block, so that they are compiled a single time for all
-models and cached on disk; a first-class Numba function argument would cost 70 us a call to unbox (measured), the
-address costs nothing.
+The passes (`problm.kernels.passes`) call it through its address, once a block, so that they are compiled a single time
+for all models and cached on disk; a first-class Numba function argument would cost 70 us a call to unbox (measured),
+the address costs nothing.
 """
 
 from __future__ import annotations

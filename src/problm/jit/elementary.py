@@ -24,13 +24,13 @@ power
 
 Polynomials without a source are Chebyshev fits computed to 40 digits. All but `power`, `sin` and `cos` take any
 argument, infinities and NaN included. The largest errors against 40-digit arithmetic, in units in the last place, are
-asserted in ``tests/test_vecmath.py``: 1 for exp, log, sin, cos, arctan and erf, 1.5 for expm1, log1p and power, 2.5 for
-tanh, 4 for erfc.
+asserted in ``tests/jit/test_elementary.py``: 1 for exp, log, sin, cos, arctan and erf, 1.5 for expm1, log1p and power,
+2.5 for tanh, 4 for erfc.
 
 The functions are compiled with ``contract`` (fused multiply-add) but without ``reassoc``, which would undo the
 sums of two parts; LLVM keeps that flag on the inlined instructions whatever the flags of the caller. Numba's cache of
-`problm.kernels.tape_functions`, `problm.kernels.tape` and `problm.kernels.losses` does not notice a change in this file: touch those after
-editing it.
+`problm.kernels.tape_functions`, `problm.kernels.tape` and `problm.kernels.losses` does not notice a change in this
+file: touch those after editing it.
 
 Examples
 --------

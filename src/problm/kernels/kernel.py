@@ -1,9 +1,9 @@
 r"""Compiled passes over the rows: a model, its loss and threads.
 
-A model supplies one small compiled function, the *fill* (`problm.jit.addresses`), which evaluates residuals and derivatives of
-a block of at most 128 rows; the passes (`problm.kernels.passes`), which are the same for every model, do the rest. A `Kernel`
-puts the two together. Sums are accumulated block by block within a chunk of 32,768 rows and pairwise over chunks.
-Chunks are cut at fixed places whatever the number of threads, so the bits do not depend on it.
+A model supplies one small compiled function, the *fill* (`problm.jit.addresses`), which evaluates residuals and
+derivatives of a block of at most 128 rows; the passes (`problm.kernels.passes`), which are the same for every model, do
+the rest. A `Kernel` puts the two together. Sums are accumulated block by block within a chunk of 32,768 rows and
+pairwise over chunks. Chunks are cut at fixed places whatever the number of threads, so the bits do not depend on it.
 """
 
 from __future__ import annotations

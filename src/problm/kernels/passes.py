@@ -1,6 +1,7 @@
 """Compiled passes over a chunk of rows: the same for every model.
 
-They load columns, call the model's fill (`problm.jit.addresses`), apply the loss (`problm.kernels.losses`) and accumulate
+They load columns, call the model's fill (`problm.jit.addresses`), apply the loss (`problm.kernels.losses`) and
+accumulate
 
     cost, g = sum w J^T r, H = sum w J^T J and, for a batch, sum (w J^T r)(w J^T r)^T
 

@@ -6,8 +6,8 @@ that the cost of decoding it (a few ns) is spread over them, and each instructio
 has vectorised. `problm.models.assembler` writes the programs.
 
 Arithmetic and the exponential are part of the machine. Other functions would treble the time to compile it, and few
-models need more than one or two: their instructions carry the address of a function (`problm.kernels.tape_functions`) that is
-compiled when a program first needs it.
+models need more than one or two: their instructions carry the address of a function (`problm.kernels.tape_functions`)
+that is compiled when a program first needs it.
 
 A program has two parts, the residuals and then the derivatives, which are left out when only costs are wanted.
 Before the rows come scalar instructions: whatever does not depend on the data is computed once a block.

@@ -1,8 +1,9 @@
 """The steps of well-conditioned normal equations, by the Cholesky factor of H itself.
 
 Scaling the parameters scales the rows of that factor and changes nothing else, so the scaled system of
-`problm.linalg.quadratic.System` need not be made, which takes longer than to solve it. Only the pivots are scaled, to tell
-whether the system is well-conditioned at all. Where rows are compiled, `problm.linalg.cholesky_compiled` does the same.
+`problm.linalg.quadratic.System` need not be made, which takes longer than to solve it. Only the pivots are scaled, to
+tell whether the system is well-conditioned at all. Where rows are compiled, `problm.linalg.cholesky_compiled` does the
+same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The scaled normal equations of few parameters, in compiled calls.
 
-`problm.linalg.cholesky` does the same with a dozen NumPy calls, which take several times as long. Problems whose rows are
-compiled use this one (`Normal.compiled`); others would have to load Numba for it.
+`problm.linalg.cholesky` does the same with a dozen NumPy calls, which take several times as long. Problems whose rows
+are compiled use this one (`Normal.compiled`); others would have to load Numba for it.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ class Normal:
     def covariance(self) -> Array:
         """(d, d) covariance of the blocks' gradients, such that that of their mean is it over ``count``.
 
-        For clusters by the linearisation of `problm.sampling.moments`: ``sum (G - s g)(G - s g)^T / count``, s the size of a
-        unit and g the mean gradient.
+        For clusters by the linearisation of `problm.sampling.moments`: ``sum (G - s g)(G - s g)^T / count``, s the size
+        of a unit and g the mean gradient.
         """
         assert self.outer is not None
         g = self.gradient / self.count

@@ -176,7 +176,8 @@ class System:
 
     def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float] | None:
         """What `step` gives, for a step that the last one and what Gauss-Newton promised for it help to make longer or
-        shorter (`problm.linalg.cholesky.Cholesky.extrapolated`); None far from the minimum, or where it does not apply."""
+        shorter (`problm.linalg.cholesky.Cholesky.extrapolated`); None far from the minimum, or where it does not
+        apply."""
         if self._factored is None or not self.decrement < NEAR * self.cost:
             return None
         step: tuple[Array, float, float] | None = self._factored.extrapolated(taken, promised)

@@ -1,8 +1,8 @@
 """Formulas: text to a compiled model, without evaluating the text.
 
 A small recursive-descent parser reads numbers, names, operators and the functions in a list; there is no ``eval``,
-no attribute and no call of anything else. The result is a `problm.models.expression.Expression`, so that derivatives are
-exact, and it runs on the tape, so that nothing is compiled.
+no attribute and no call of anything else. The result is a `problm.models.expression.Expression`, so that derivatives
+are exact, and it runs on the tape, so that nothing is compiled.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Models of curves and of rows of residuals that run compiled.
 
 A `Model` knows its function as an expression (a formula, a ready-made model) or as a Python function that is
-recorded when the number of columns is known. It makes `problm.kernels.kernel.Kernel` objects for the front door, evaluates
-itself and its derivatives, and guesses a start.
+recorded when the number of columns is known. It makes `problm.kernels.kernel.Kernel` objects for the front door,
+evaluates itself and its derivatives, and guesses a start.
 """
 
 from __future__ import annotations

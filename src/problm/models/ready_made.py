@@ -1,7 +1,7 @@
 """Ready-made models: curves that are often fitted, with first guesses from the data.
 
-Each function returns a `problm.models.model.Model`; add them for sums, ``gaussian() + gaussian() + line()``. They run on
-the tape, with exact derivatives, and `Model.guess` (which `problm.curve_fit` calls when no ``p0`` is given) finds a
+Each function returns a `problm.models.model.Model`; add them for sums, ``gaussian() + gaussian() + line()``. They run
+on the tape, with exact derivatives, and `Model.guess` (which `problm.curve_fit` calls when no ``p0`` is given) finds a
 start.
 
 Examples

@@ -50,11 +50,11 @@ class CompiledProblem:
     encode
         ``theta -> (q,) float64``: what the kernel reads of a point; the point itself if not given.
     moves
-        For a manifold, the same compiled: functions of the signatures `problm.jit.addresses.ENCODE` and ``MOVE``, and the two
-        matrices that the first one takes; many steps are then taken in one call.
+        For a manifold, the same compiled: functions of the signatures `problm.jit.addresses.ENCODE` and ``MOVE``, and
+        the two matrices that the first one takes; many steps are then taken in one call.
     fused
-        Whether a trial on all rows linearises at once (`problm.solver.batch`). That pays where derivatives cost little beside
-        residuals and most steps are taken, as for curves: an accepted step then takes one pass and not two.
+        Whether a trial on all rows linearises at once (`problm.solver.batch`). That pays where derivatives cost little
+        beside residuals and most steps are taken, as for curves: an accepted step then takes one pass and not two.
     rng
         Seed or Generator of the random order.
     """

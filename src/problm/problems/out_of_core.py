@@ -1,9 +1,9 @@
 """A problem whose rows are read from a `problm.data.sources.Source`: they need not fit into memory.
 
-Below everything, the rows of the batch and of its hold-out block are drawn by a `problm.sampling.chunk_order.ChunkOrder`, read
-once and kept. On everything, a thread reads pieces of the file ahead, in order, while the others compute; nothing is
-kept but sums. Such a pass waits for the disk, so a trial step is linearised at once (``fused``): the second of two
-passes already is the certificate.
+Below everything, the rows of the batch and of its hold-out block are drawn by a
+`problm.sampling.chunk_order.ChunkOrder`, read once and kept. On everything, a thread reads pieces of the file ahead, in
+order, while the others compute; nothing is kept but sums. Such a pass waits for the disk, so a trial step is linearised
+at once (``fused``): the second of two passes already is the certificate.
 
 Memory: a third of ``max_memory`` for the batch, its hold-out block and their costs (`largest_batch` follows from it:
 from there the batch becomes everything), an eighth for pieces that are read ahead; the rest keeps chunks that took work

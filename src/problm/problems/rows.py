@@ -1,8 +1,8 @@
 """What evaluates rows, wherever they lie: a model without its data.
 
-`FunctionRows` and `CompiledRows` (and those of `problm.problems.backends`) make a problem of any columns that they are handed:
-all of them, a chunk of a file, the share of a worker. They pickle where the user's functions do, so that a cluster can
-be sent one.
+`FunctionRows` and `CompiledRows` (and those of `problm.problems.backends`) make a problem of any columns that they are
+handed: all of them, a chunk of a file, the share of a worker. They pickle where the user's functions do, so that a
+cluster can be sent one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Modelled(Generic[M]):
 
 @dataclass
 class FunctionRows:
-    """A NumPy function of some rows; the arguments of `problm.problems.numpy_function.FunctionProblem` without the data."""
+    """A NumPy function of some rows; the arguments of `problm.problems.numpy_function.FunctionProblem` without the
+    data."""
 
     fun: Callable[..., Any]
     jac: str | Callable[..., Any]

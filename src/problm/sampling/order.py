@@ -170,8 +170,8 @@ class SampledColumns:
         return tuple(b[lo:hi] for b in self._buffers)
 
     def table(self, lo: int, hi: int) -> tuple[Index, int, Sequence[NDArray[np.generic]]]:
-        """`problm.kernels.columns.describe` of arrays that hold the rows at [lo, hi) in a row, which of theirs is the first,
-        and the arrays, to be kept for as long as they are read.
+        """`problm.kernels.columns.describe` of arrays that hold the rows at [lo, hi) in a row, which of theirs is the
+        first, and the arrays, to be kept for as long as they are read.
 
         Below n the arrays are the gathered ones, described once for every batch and hold-out block that they hold.
         """

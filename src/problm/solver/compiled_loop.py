@@ -1,10 +1,10 @@
 """Plain sailing: steps on all rows of a small compiled problem, many in one call.
 
-On few rows an iteration of the loop (`problm.solver.loop`) takes ten times as long as its arithmetic, and most iterations
-are alike: a step within the trust region is tried, and taken if it lowers the cost, or the region shrinks. `burst`
-takes such steps, with the same compiled passes and the same rules in the same order, so to the same bits (a test
-compares them), and hands back to the loop wherever a decision is not plain: a cost that is not finite, a Jacobian near
-the loss of rank, and whatever may be the end.
+On few rows an iteration of the loop (`problm.solver.loop`) takes ten times as long as its arithmetic, and most
+iterations are alike: a step within the trust region is tried, and taken if it lowers the cost, or the region shrinks.
+`burst` takes such steps, with the same compiled passes and the same rules in the same order, so to the same bits (a
+test compares them), and hands back to the loop wherever a decision is not plain: a cost that is not finite, a Jacobian
+near the loss of rank, and whatever may be the end.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def burst(  # type: ignore[no-untyped-def]
 
     linearize : address of `problm.kernels.passes.linearize_chunk`.
     tools : address of what that calls (`problm.kernels.passes.tools`).
-    encode, move, A1, A2 : addresses of how a point is read and moved (`problm.jit.addresses`), and what the first one takes; 0
-        in flat space.
-    limits : ftol, xtol, gtol, left and zero of `problm.solver.termination.Termination`, the least ratio of actual to predicted
-        decrease, the least pivot of the scaled Cholesky factor, the most tries from a point and the decrease, relative
-        to the cost, below which steps are extrapolated, as the loop wants them, and the most steps to try.
+    encode, move, A1, A2 : addresses of how a point is read and moved (`problm.jit.addresses`), and what the first one
+        takes; 0 in flat space.
+    limits : ftol, xtol, gtol, left and zero of `problm.solver.termination.Termination`, the least ratio of actual to
+        predicted decrease, the least pivot of the scaled Cholesky factor, the most tries from a point and the decrease,
+        relative to the cost, below which steps are extrapolated, as the loop wants them, and the most steps to try.
     points : (2, q) the present point, and the one before the last step that was taken.
     trail : (2, d) the last step that was taken, and the Gauss-Newton step there, if neither was damped.
     gradient, hessian : (d,), (d, d) sums at the present point.

@@ -5,8 +5,8 @@ Minimise ``f(theta) = sum_i f_i(theta)``, ``f_i = loss(||r_i||)``, i = 1..N, ove
 1. *Linearise* on S: means g of ``w J^T r``, H of ``w J^T J``. Blocks already linearised at this point are not
    evaluated again.
 2. *Enough?* At K = N: has it converged? Below: is the batch exhausted (`problm.solver.growth`)? Then grow it.
-3. *Step*: ``(H + lambda D) s = -g``; try it on S; raise lambda until the cost of S falls (`problm.solver.damping`). At K = N,
-   near the minimum, first one that is extrapolated from the last (`problm.linalg.cholesky`).
+3. *Step*: ``(H + lambda D) s = -g``; try it on S; raise lambda until the cost of S falls (`problm.solver.damping`). At
+   K = N, near the minimum, first one that is extrapolated from the last (`problm.linalg.cholesky`).
 4. *Accept?* At K = N: yes, that is LM. Below: the policy judges whether the cost over all blocks falls too
    (`problm.solver.acceptance`), and may ask for a larger batch.
 

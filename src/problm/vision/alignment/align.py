@@ -85,7 +85,8 @@ def align(
     threads : None: as many as there are cores.
     rng : seed or Generator of the order of the pixels.
     **options : of the solver: ``acceptance``, ``ftol``, ``gtol``, ``max_iter``, ``max_time``, ``callback``, ...
-        (`problm.solver.options.Options`); they hold for the full resolution, ``acceptance`` and ``max_time`` for all levels.
+        (`problm.solver.options.Options`); they hold for the full resolution, ``acceptance`` and ``max_time`` for all
+        levels.
 
     Returns
     -------

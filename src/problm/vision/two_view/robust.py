@@ -5,8 +5,8 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    (`consensus.noise_scale`), repeatedly, with a short walk downhill between.
 3. The smooth truncated loss, its scale being the threshold, takes the candidate to its minimum. After a search, which
    ends near it, by a short walk over the matches of the search, at twice the threshold and at the threshold; from a
-   start of the user's, or with ``levels``, by `problm.solver.graduated` on *all* matches: five levels, as in the paper, or as
-   many as it takes for the widest loss to see a tenth of the matches from there.
+   start of the user's, or with ``levels``, by `problm.solver.graduated` on *all* matches: five levels, as in the paper,
+   or as many as it takes for the widest loss to see a tenth of the matches from there.
 4. The last solves are on the matches within reach of a loss that may be wider (`last_loss`). At 2.5 sigma the smooth
    truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there 90 %, at 5 sigma the
    loss has 99 %. It fades out where the cut is, so that a match more or less changes little. Noise, matches and model
