@@ -7,6 +7,7 @@ from scipy.special import voigt_profile
 
 import problm
 from problm import models
+from problm.models import ready_made
 from problm.models.first_guess import BINS
 
 X = np.linspace(0.2, 6.0, 40)
@@ -21,8 +22,32 @@ CURVES = {
                     lambda x, a, r, f, p: a * np.exp(-r * x) * np.sin(2 * np.pi * f * x + p)),
     "polynomial": (models.polynomial(3), [1.0, -2.0, 0.5, 0.1], lambda x, *c: np.polynomial.polynomial.polyval(x, c)),
     "line": (models.line(), [2.0, -1.0], lambda x, s, i: s * x + i),
-    "constant": (models.constant_background(), [2.0], lambda x, c: c + 0 * x),
+    "constant_background": (models.constant_background(), [2.0], lambda x, c: c + 0 * x),
 }  # fmt: skip
+
+
+def test_every_ready_made_model_is_tested():
+    assert set(CURVES) == set(ready_made.CURVES) == set(models.__all__)
+    assert all(getattr(models, name) is maker for name, maker in ready_made.CURVES.items())
+    assert all(model.kind == name for name, (model, _, _) in CURVES.items())
+
+
+def test_a_curve_is_one_function(monkeypatch):
+    """The recipe of CONTRIBUTING.md: the names of the arguments are those of the parameters."""
+    monkeypatch.setattr(ready_made, "CURVES", dict(ready_made.CURVES))
+
+    @ready_made.curve
+    def saturation(x, limit, half):
+        """``limit * x / (half + x)``."""
+        return limit * x / (half + x)
+
+    assert ready_made.CURVES["saturation"] is saturation
+    assert saturation.__doc__ == "``limit * x / (half + x)``."
+    model = saturation()
+    assert model.parameters == ("limit", "half")
+    assert model.kind == "saturation"
+    popt, _ = problm.curve_fit(model + models.line(), X, 3.0 * X / (0.7 + X) + 0.2 * X - 1.0)
+    np.testing.assert_allclose(popt, [3.0, 0.7, 0.2, -1.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", CURVES)

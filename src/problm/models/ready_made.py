@@ -4,6 +4,8 @@ Each function returns a `problm.models.model.Model`; add them for sums, ``gaussi
 on the tape, with exact derivatives, and `Model.guess` (which `problm.curve_fit` calls when no ``p0`` is given) finds a
 start.
 
+A new curve is one function under `curve`, written as the formula it is; `problm.models` exports it.
+
 Examples
 --------
 >>> import numpy as np, problm
@@ -17,84 +19,109 @@ array([3. , 1. , 0.4, 0.2, 1. ])
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 from .expression import Expression, constant, exp, make, parameter, variable
 from .model import Model
 from .tracing import voigt as _voigt
 
-__all__ = [
-    "constant_background", "damped_sine", "exponential", "gaussian", "line", "logistic", "lorentzian", "polynomial",
-    "power_law", "voigt",
-]  # fmt: skip
+_Maker = TypeVar("_Maker", bound=Callable[..., Model])
 
-_X = variable(0)
+CURVES: dict[str, Callable[..., Model]] = {}
+"""The function that makes each ready-made model, by its name."""
 
 
-def _model(kind: str, body: Expression, *parameters: str) -> Model:
-    return Model.from_expression(body, parameters, kind=kind)
+def _listed(maker: _Maker) -> _Maker:
+    CURVES[maker.__name__] = maker
+    return maker
 
 
-def exponential() -> Model:
+def curve(formula: Callable[..., Expression]) -> Callable[[], Model]:
+    """The ready-made model ``formula(x, *parameters)``; the parameters are named as the function's arguments."""
+    _, *names = inspect.signature(formula).parameters
+
+    def maker() -> Model:
+        body = formula(variable(0), *map(parameter, range(len(names))))
+        return Model.from_expression(body, names, kind=formula.__name__)
+
+    maker.__module__, maker.__name__, maker.__qualname__ = formula.__module__, formula.__name__, formula.__qualname__
+    maker.__doc__ = formula.__doc__
+    return _listed(maker)
+
+
+@curve
+def exponential(x: Expression, amplitude: Expression, rate: Expression, offset: Expression) -> Expression:
     """``amplitude * exp(-rate * x) + offset``."""
-    return _model("exponential", parameter(0) * exp(-parameter(1) * _X) + parameter(2), "amplitude", "rate", "offset")
+    return amplitude * exp(-rate * x) + offset
 
 
-def gaussian() -> Model:
+@curve
+def gaussian(x: Expression, amplitude: Expression, center: Expression, sigma: Expression) -> Expression:
     """``amplitude * exp(-((x - center) / sigma)**2 / 2)``."""
-    u = (_X - parameter(1)) / parameter(2)
-    return _model("gaussian", parameter(0) * exp(-0.5 * (u * u)), "amplitude", "center", "sigma")
+    u = (x - center) / sigma
+    return amplitude * exp(-0.5 * (u * u))
 
 
-def lorentzian() -> Model:
+@curve
+def lorentzian(x: Expression, amplitude: Expression, center: Expression, gamma: Expression) -> Expression:
     """``amplitude / (1 + ((x - center) / gamma)**2)``; gamma is half the width at half the height."""
-    u = (_X - parameter(1)) / parameter(2)
-    return _model("lorentzian", parameter(0) / (1.0 + u * u), "amplitude", "center", "gamma")
+    u = (x - center) / gamma
+    return amplitude / (1.0 + u * u)
 
 
-def voigt() -> Model:
+@curve
+def voigt(x: Expression, area: Expression, center: Expression, sigma: Expression, gamma: Expression) -> Expression:
     """``area * voigt(x - center, sigma, gamma)``: a Gaussian of width sigma convolved with a Lorentzian of width gamma.
 
     The profile is SciPy's `scipy.special.voigt_profile`; the widths count by their absolute values.
     """
-    body = parameter(0) * _voigt(_X - parameter(1), parameter(2), parameter(3))
-    return _model("voigt", body, "area", "center", "sigma", "gamma")
+    return area * _voigt(x - center, sigma, gamma)
 
 
-def power_law() -> Model:
+@curve
+def power_law(x: Expression, amplitude: Expression, exponent: Expression) -> Expression:
     """``amplitude * x**exponent``, x > 0."""
-    return _model("power_law", parameter(0) * _X ** parameter(1), "amplitude", "exponent")
+    return amplitude * x**exponent
 
 
-def logistic() -> Model:
+@curve
+def logistic(
+    x: Expression, amplitude: Expression, center: Expression, rate: Expression, offset: Expression
+) -> Expression:
     """``amplitude / (1 + exp(-rate * (x - center))) + offset``, by way of tanh, which cannot overflow."""
-    step = 0.5 + 0.5 * make("tanh", 0.5 * (parameter(2) * (_X - parameter(1))))
-    return _model("logistic", parameter(0) * step + parameter(3), "amplitude", "center", "rate", "offset")
+    return amplitude * (0.5 + 0.5 * make("tanh", 0.5 * (rate * (x - center)))) + offset
 
 
-def damped_sine() -> Model:
+@curve
+def damped_sine(
+    x: Expression, amplitude: Expression, rate: Expression, frequency: Expression, phase: Expression
+) -> Expression:
     """``amplitude * exp(-rate * x) * sin(2 pi frequency x + phase)``."""
-    wave = make("sin", (2.0 * math.pi) * parameter(2) * _X + parameter(3))
-    return _model(
-        "damped_sine", parameter(0) * exp(-parameter(1) * _X) * wave, "amplitude", "rate", "frequency", "phase"
-    )
+    wave = make("sin", (2.0 * math.pi) * frequency * x + phase)
+    return amplitude * exp(-rate * x) * wave
 
 
+@_listed
 def polynomial(degree: int) -> Model:
     """``c0 + c1 * x + ... + c_degree * x**degree``."""
     if not isinstance(degree, int) or not 0 <= degree <= 50:
         raise ValueError(f"degree must be a whole number from 0 to 50, got {degree!r}")
     body = parameter(degree)
     for k in range(degree - 1, -1, -1):
-        body = body * _X + parameter(k)
-    return _model("polynomial", body, *(f"c{k}" for k in range(degree + 1)))
+        body = body * variable(0) + parameter(k)
+    return Model.from_expression(body, [f"c{k}" for k in range(degree + 1)], kind="polynomial")
 
 
-def line() -> Model:
+@curve
+def line(x: Expression, slope: Expression, intercept: Expression) -> Expression:
     """``slope * x + intercept``."""
-    return _model("line", parameter(0) * _X + parameter(1), "slope", "intercept")
+    return slope * x + intercept
 
 
-def constant_background() -> Model:
+@curve
+def constant_background(x: Expression, background: Expression) -> Expression:
     """``background``, the same for all x."""
-    return _model("constant_background", parameter(0) + constant(0.0), "background")
+    return background + constant(0.0)
