@@ -159,7 +159,7 @@ def as_loss(loss: str | Loss | Callable[..., Any], f_scale: float = 1.0) -> Loss
         return loss
     if isinstance(loss, str):
         if loss not in _BUILT_IN:
-            from .solver.options import suggest
+            from .support.suggest import suggest
 
             raise ValueError(f"loss={loss!r} is not known{suggest(loss, LOSSES)}; choose one of {', '.join(LOSSES)}")
         return Loss.named(loss, scale)

@@ -23,7 +23,7 @@ except ImportError as error:
 
 from .api.arguments import limits
 from .api.curve_fit import fit as fit_curve
-from .solver.options import suggest
+from .support.suggest import suggest
 from .warnings import ConvergenceWarning
 
 if TYPE_CHECKING:

@@ -166,7 +166,7 @@ def test_settings_are_checked(tmp_path):
 
 
 def test_find_and_plain():
-    assert find("bench_tiny:EXPERIMENT") is bench_tiny.EXPERIMENT
+    assert find("tests.helpers.bench_tiny:EXPERIMENT") is bench_tiny.EXPERIMENT
     assert plain({"a": np.float64(1.5), "b": np.arange(2), 3: (np.int64(4),)}) == {"a": 1.5, "b": [0, 1], "3": [4]}
 
 

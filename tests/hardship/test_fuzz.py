@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzz.driver import tries
-from fuzz.targets import TARGETS
 
 import problm
 import problm.support.npy
 from problm.models.formula import MAX_LENGTH, FormulaError, formula
+from tests.hardship.fuzz.driver import tries
+from tests.hardship.fuzz.targets import TARGETS
 
 SOURCE = Path(problm.__file__).parent
 

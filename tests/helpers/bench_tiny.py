@@ -44,10 +44,19 @@ def slow(instance, start, seed, options):
 
 EXPERIMENT = Experiment(
     name="tiny", title="Tiny", figures="none", claim="It works.", cases=cases, methods=(LM, DEFAULT),
-    summarise=summarise, source="bench_tiny:EXPERIMENT", options={"gtol": 1e-6},
+    summarise=summarise, source="tests.helpers.bench_tiny:EXPERIMENT", options={"gtol": 1e-6},
 )  # fmt: skip
-UNTIMED = replace(EXPERIMENT, name="untimed", timed=False, source="bench_tiny:UNTIMED")
+UNTIMED = replace(EXPERIMENT, name="untimed", timed=False, source="tests.helpers.bench_tiny:UNTIMED")
 FAILING = replace(
-    EXPERIMENT, name="failing", methods=(LM, Method("broken", "Broken", broken)), source="bench_tiny:FAILING"
+    EXPERIMENT,
+    name="failing",
+    methods=(LM, Method("broken", "Broken", broken)),
+    source="tests.helpers.bench_tiny:FAILING",
 )
-SLOW = replace(EXPERIMENT, name="slow", methods=(Method("slow", "Slow", slow),), timed=False, source="bench_tiny:SLOW")
+SLOW = replace(
+    EXPERIMENT,
+    name="slow",
+    methods=(Method("slow", "Slow", slow),),
+    timed=False,
+    source="tests.helpers.bench_tiny:SLOW",
+)

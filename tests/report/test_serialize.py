@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import problm
-from problm.report.serialize import from_dict, plain, to_dict
+from problm.report.serialize import plain
+from problm.solver.saved import from_dict, to_dict
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def test_files_that_are_no_results(tmp_path, monkeypatch):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"not JSON|not a saved result"):
             problm.Result.load(path)
-    monkeypatch.setattr("problm.report.serialize.MAX_BYTES", 3)
+    monkeypatch.setattr("problm.solver.saved.MAX_BYTES", 3)
     with pytest.raises(ValueError, match="at most 3"):
         problm.Result.load(path)
 

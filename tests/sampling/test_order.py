@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from problm.kernels.columns import load_rows
-from problm.sampling.order import RandomOrder, SampledColumns, as_generator, by_searching, gather
+from problm.sampling.columns import SampledColumns, gather
+from problm.sampling.order import RandomOrder, as_generator, by_searching
 from problm.sampling.order_compiled import by_walking
 
 ALPHA = 1e-4

@@ -17,9 +17,9 @@ from ..problems.backends import backend_rows, detect
 from ..problems.numpy_function import JACOBIANS, FunctionProblem
 from ..problems.rows import Rows, compiled_rows, function_rows
 from ..solver.loop import solve
-from ..solver.options import suggest
 from ..solver.problem import Problem
 from ..solver.result import Result
+from ..support.suggest import suggest
 from . import arguments as inputs
 
 Array = NDArray[np.float64]

@@ -156,7 +156,7 @@ def write(
 ) -> list[Path]:
     """result.json, report.html, and the pictures where Matplotlib is there."""
     from ..report import page
-    from ..report.serialize import to_dict
+    from ..solver.saved import to_dict
 
     saved = {**to_dict(result), "model": f"{model.response} ~ {model.expression}", **goodness}
     files = [folder.write("result.json", dumps(saved))]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..solver.options import suggest
+from ..support.suggest import suggest
 
 _FRAMES = ("pandas", "polars", "pyarrow")
 _TABLES = (".npz", ".parquet", ".pq", ".zarr")

@@ -346,7 +346,7 @@ def _open_npz(path: str, columns: Sequence[str] | None) -> Source:
 
 def choose(argument: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:
     """The wanted names, checked against those that there are; all if none are given."""
-    from ..solver.options import suggest
+    from ..support.suggest import suggest
 
     known = list(known)
     if wanted is None:

@@ -36,11 +36,11 @@ Examples
 --------
 >>> import numpy as np
 >>> from numba import njit
->>> from problm import vecmath
+>>> from problm.jit import elementary
 >>> @njit
 ... def decay(x, out):
 ...     for i in range(len(x)):
-...         out[i] = vecmath.exp(-x[i])
+...         out[i] = elementary.exp(-x[i])
 >>> x = np.linspace(0.0, 5.0, 1000)
 >>> y = np.empty_like(x)
 >>> decay(x, y)

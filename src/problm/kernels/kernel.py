@@ -22,8 +22,8 @@ from ..jit.addresses import BLOCK, FASTMATH, FILL, address_of, fill_function, la
 from ..linalg.cholesky_compiled import CompiledCholesky
 from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss
+from ..support.descriptors import ROW_NUMBER, describe, loadable, loadable_type
 from ..support.threads import available_threads, pool
-from .columns import ROW_NUMBER, describe, loadable, loadable_type
 from .passes import costs_chunk, linearize_chunk, rows_chunk, tools
 
 __all__ = [

@@ -195,7 +195,7 @@ def faddeeva(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
 
 @_family
 def powers(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
-    """``(s x + u)**t`` or ``x**y``; what `vecmath.power` does not cover by the C library."""
+    """``(s x + u)**t`` or ``x**y``; what `problm.jit.elementary.power` does not cover by the C library."""
     beyond = 0
     if op == tape.POWER:
         for i in range(BLOCK):

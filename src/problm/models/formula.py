@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from ..solver.options import suggest
+from ..support.suggest import suggest
 from . import expression as ex
 from .expression import Expression, constant
 from .model import Model

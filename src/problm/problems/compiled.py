@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..jit.addresses import ENCODE, MOVE
 from ..kernels.kernel import CHUNK, Kernel, address_of, describe, loadable, loadable_type
 from ..linalg.normal import Normal
-from ..sampling.order import SampledColumns
+from ..sampling.columns import SampledColumns
 from ..solver.growth import JUMP
 from ..solver.problem import Theta
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss
-from ..sampling.order import SampledColumns
+from ..sampling.columns import SampledColumns
 from ..support.reduction import sum_chunks
 
 Array = NDArray[np.float64]

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..linalg.normal import Normal
 from ..losses import Loss
-from ..sampling.order import SampledColumns
+from ..sampling.columns import SampledColumns
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

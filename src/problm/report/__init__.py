@@ -1,4 +1,4 @@
-"""What people look at: text, plots, HTML pages, progress; and results as files.
+"""What people look at: text, plots, HTML pages, progress; numbers as JSON.
 
-Calls `problm.solver` and `problm.support`. Start with `problm.report.text`.
+Calls only `problm.support`: results show themselves by calling this room. Start with `problm.report.text`.
 """

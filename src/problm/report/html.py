@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ..solver.result import Result
+from .shown import ShownResult
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -18,7 +16,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def result_html(result: Result) -> str:
+def result_html(result: ShownResult) -> str:
     """Outcome and parameters as tables."""
     facts = [
         ["residual blocks", f"{result.n:,}"],

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from ..solver.result import Result
+from .shown import ShownResult
 
 Array = NDArray[np.float64]
 _MOST_POINTS = 20_000
@@ -28,7 +27,7 @@ def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, An
     return figure, figure.subplots(rows, columns)
 
 
-def plot_result(result: Result) -> Any:
+def plot_result(result: ShownResult) -> Any:
     """Cost, batch size, residual histogram and correlations; returns a Matplotlib figure."""
     figure, axes = new_figure(2, 2, figsize=(9, 6.5))
     history = result.history
@@ -142,7 +141,7 @@ def _cloud(ax: Any, x: Array, y: Array) -> None:
     ax.pcolormesh(xe, ye, np.log1p(counts.T), cmap="Blues", rasterized=True)
 
 
-def residual_histogram(ax: Any, result: Result, most: int = 200_000) -> None:
+def residual_histogram(ax: Any, result: ShownResult, most: int = 200_000) -> None:
     """Histogram of the residuals of (at most) a large sample of the rows."""
     problem = result.problem
     if problem is None or not hasattr(problem, "residuals"):
@@ -157,7 +156,7 @@ def residual_histogram(ax: Any, result: Result, most: int = 200_000) -> None:
     ax.set(xlabel="residual", ylabel="count", title="residuals (99.8 %)")
 
 
-def correlation_picture(ax: Any, result: Result) -> None:
+def correlation_picture(ax: Any, result: ShownResult) -> None:
     """Correlation matrix of the parameters."""
     covariance = result.covariance
     error = np.sqrt(np.maximum(covariance.diagonal(), 0.0))

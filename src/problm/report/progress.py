@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from ..solver.result import State
+from .shown import ShownState
 
-Callback = Callable[[State], object]
+Callback = Callable[[ShownState], object]
 _PERIOD = 0.1
 
 
@@ -24,7 +24,7 @@ class ProgressLine:
         self.shown = -_PERIOD
         self.width = 0
 
-    def __call__(self, state: State) -> None:
+    def __call__(self, state: ShownState) -> None:
         now = time.perf_counter()
         if not self.terminal or now - self.shown < _PERIOD:
             return
@@ -59,7 +59,7 @@ def showing(callback: Callback | None, progress: bool | Callback) -> Iterator[Ca
     line = ProgressLine()
     show: Callback = progress if callable(progress) else line
 
-    def both(state: State) -> object:
+    def both(state: ShownState) -> object:
         show(state)
         return callback(state) if callback is not None else None
 

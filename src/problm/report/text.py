@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ..solver.result import Result
+from .shown import ShownResult
 
 _MOST_PARAMETERS = 30
 
 
-def report(result: Result, *, absolute: bool = False, goodness: Mapping[str, float] | None = None) -> str:
+def report(result: ShownResult, *, absolute: bool = False, goodness: Mapping[str, float] | None = None) -> str:
     """Outcome, fit statistics, parameters with standard errors, strong correlations, and the work done.
 
     Parameters
@@ -43,7 +41,7 @@ def report(result: Result, *, absolute: bool = False, goodness: Mapping[str, flo
     return "\n".join(lines)
 
 
-def _parameters(result: Result, absolute: bool) -> list[str]:
+def _parameters(result: ShownResult, absolute: bool) -> list[str]:
     covariance = result.unscaled_covariance if absolute else result.covariance
     error = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
     d = len(error)

@@ -345,7 +345,7 @@ def as_acceptance(acceptance: str | Acceptance) -> Acceptance:
     """The policy of that name, or a fresh copy of the object (policies keep state during a solve)."""
     if isinstance(acceptance, str):
         if acceptance not in POLICIES:
-            from .options import suggest
+            from ..support.suggest import suggest
 
             raise ValueError(
                 f"acceptance={acceptance!r} is not known{suggest(acceptance, POLICIES)}; "

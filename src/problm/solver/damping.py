@@ -214,7 +214,7 @@ def as_damping(damping: str | Damping) -> Damping:
     """The rule of that name, or the object itself."""
     if isinstance(damping, str):
         if damping not in DAMPINGS:
-            from .options import suggest
+            from ..support.suggest import suggest
 
             raise ValueError(
                 f"damping={damping!r} is not known{suggest(damping, DAMPINGS)}; choose one of {', '.join(DAMPINGS)}"

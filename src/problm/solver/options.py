@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..support.suggest import suggest
+
 if TYPE_CHECKING:
     from .acceptance import Acceptance
     from .damping import Damping
     from .result import State
-
-
-def suggest(name: object, choices: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` for the nearest of the choices, or nothing."""
-    near = difflib.get_close_matches(str(name), list(choices), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -235,20 +235,20 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the data, as numbers, text, lists and dicts that JSON can hold."""
-        from ..report.serialize import to_dict
+        from .saved import to_dict
 
         return to_dict(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as JSON, whole or not at all (see `problm.report.serialize`)."""
-        from ..report.serialize import save
+        """Write the result as JSON, whole or not at all (see `problm.solver.saved`)."""
+        from .saved import save
 
         save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
         """Read a result that `save` wrote."""
-        from ..report.serialize import load
+        from .saved import load
 
         return load(path)
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...losses import Loss
-from ...solver.options import suggest
 from ...solver.problem import Theta
+from ...support.suggest import suggest
 from ..rows import Columns, Rows
 
 BACKENDS = ("numpy", "jax", "torch")

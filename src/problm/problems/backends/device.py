@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...linalg.normal import Normal
 from ...losses import Loss
-from ...sampling.order import SampledColumns
+from ...sampling.columns import SampledColumns
 from ...solver.problem import Theta
 from ..out_of_core import add_pairwise
 from ..rows import Columns, Modelled

@@ -24,7 +24,8 @@ from numpy.typing import ArrayLike
 
 from ...losses import LOSSES, Loss, as_loss
 from ...sampling.order import as_generator
-from ...solver.options import Options, suggest
+from ...solver.options import Options
+from ...support.suggest import suggest
 from ..images.image import Source, read_image
 from ..images.pyramid import blur as blurred
 from ..images.pyramid import deepest

@@ -201,7 +201,7 @@ def _groups(intrinsics: str | Sequence[str]) -> tuple[str, ...]:
     groups = (intrinsics,) if isinstance(intrinsics, str) else tuple(intrinsics)
     for name in groups:
         if name not in GROUPS:
-            from ...solver.options import suggest
+            from ...support.suggest import suggest
 
             choices = ("free", "fixed", *GROUPS)
             raise ValueError(

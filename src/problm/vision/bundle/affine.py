@@ -34,7 +34,8 @@ from ...kernels.kernel import CHUNK, available_threads, describe, loadable, squa
 from ...linalg.cholesky_compiled import CompiledCholesky
 from ...linalg.normal import Normal
 from ...losses import USER_CODE, Loss, as_loss
-from ...sampling.order import SampledColumns, as_generator
+from ...sampling.columns import SampledColumns
+from ...sampling.order import as_generator
 from ...solver.result import Result
 from ...support.reduction import sum_chunks
 from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk

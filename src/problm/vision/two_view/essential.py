@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...losses import Loss
 from ...manifolds import as_pose
-from ...solver.options import suggest
+from ...support.suggest import suggest
 from .consensus import inlier_quantile
 from .degenerate import Simpler, rotation_only
 from .depths import Depths

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...solver.options import suggest
+from ...support.suggest import suggest
 from .estimate import estimate, outcome, start_matrix, unit_frame
 from .matches import check_matches
 from .models import HOMOGRAPHY, HOMOGRAPHY_SAMPSON

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.kernel import Kernel, address_of, describe
-from ...solver.options import suggest
+from ...support.suggest import suggest
 from .candidates import SOLVER, addresses, descend, hypothesize, score
 from .consensus import estimate_threshold, inlier_quantile, noise_scale, once_each, vote_weights
 from .matches import extent

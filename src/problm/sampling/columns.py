@@ -1,0 +1,111 @@
+"""Rows of columns in a random order, gathered as far as they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..support.descriptors import describe
+from .order import Index, RandomOrder
+
+
+class SampledColumns:
+    """Columns of equal length read in a `RandomOrder`: gathered for a batch, in place for everything.
+
+    ``rows(lo, hi)`` gives contiguous arrays, of the ``types`` asked for (the columns' own if not given). Rows of a
+    batch are gathered once and kept, because each is read several times; for [0, n) the user's own arrays are returned.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[NDArray[np.generic]],
+        rng: np.random.Generator | int | None = 0,
+        types: Sequence[np.dtype[Any]] | None = None,
+    ) -> None:
+        self.columns = tuple(columns)
+        self._types = [c.dtype for c in self.columns] if types is None else types
+        lengths = [len(c) for c in self.columns]
+        # Compiled kernels read columns through their addresses: a short one would be read past its end.
+        if len(set(lengths)) != 1:
+            raise ValueError(f"data: columns must have one length, got {lengths or 'no columns'}")
+        self.n = lengths[0]
+        self.order = RandomOrder(self.n, rng)
+        self._kept = 0
+        self._buffers: list[NDArray[np.generic]] = []
+        self._table: Index | None = None  # of the buffers
+
+    def rows(self, lo: int, hi: int) -> tuple[NDArray[np.generic], ...]:
+        """Columns at the positions [lo, hi), each of shape (hi - lo, ...)."""
+        if lo == 0 and hi == self.n:
+            return self.columns
+        if hi == self.n and hi > self._kept:
+            # The complement, at the jump to everything: read once, so not kept.
+            index = self.order.indices(lo, hi)
+            complement = tuple(self._empty(j, len(index)) for j in range(len(self.columns)))
+            for column, part in zip(self.columns, complement, strict=True):
+                gather(column, index, part)
+            return complement
+        if hi > self._kept or not self._buffers:
+            self._gather(hi)
+        return tuple(b[lo:hi] for b in self._buffers)
+
+    def table(self, lo: int, hi: int) -> tuple[Index, int, Sequence[NDArray[np.generic]]]:
+        """Descriptors of arrays that hold the rows at [lo, hi) in a row, which of theirs is the first, and the arrays.
+
+        The arrays have to be kept for as long as they are read.
+
+        Below n the arrays are the gathered ones, described once for every batch and hold-out block that they hold.
+        """
+        if hi == self.n and (lo == 0 or hi > self._kept):
+            rows = self.rows(lo, hi)
+            return describe(rows), 0, rows
+        if hi > self._kept or not self._buffers:
+            self._gather(hi)
+        if self._table is None:
+            self._table = describe(self._buffers)
+        return self._table, lo, self._buffers
+
+    def keeps(self, buffer: NDArray[np.generic]) -> bool:
+        """Whether gathered rows of the first column are still kept in this very array."""
+        return bool(self._buffers) and self._buffers[0] is buffer
+
+    def release(self) -> None:
+        """Give the gathered rows back: from now on only [0, n) is read."""
+        self._kept = 0
+        self._buffers = []
+        self._table = None
+
+    def _gather(self, hi: int) -> None:
+        index = self.order.indices(self._kept, hi)
+        if not self._buffers or hi > len(self._buffers[0]):
+            self._reserve(hi)
+        for column, buffer in zip(self.columns, self._buffers, strict=True):
+            gather(column, index, buffer[self._kept : hi])
+        self._kept = hi
+
+    def _reserve(self, hi: int) -> None:
+        """Room for rows up to ``hi``, for a hold-out block that follows them, and for both once more."""
+        kept, old = self._kept, self._buffers
+        room = max(hi, min(4 * hi, self.n // 2))
+        self._buffers = [self._empty(j, room) for j in range(len(self.columns))]
+        for before, buffer in zip(old, self._buffers, strict=False):
+            buffer[:kept] = before[:kept]
+        self._table = None
+
+    def _empty(self, j: int, rows: int) -> NDArray[np.generic]:
+        return np.empty((rows, *self.columns[j].shape[1:]), dtype=self._types[j])
+
+
+def gather(column: NDArray[Any], index: Index, out: NDArray[Any]) -> None:
+    """``out[:] = column[index]`` in time that does not depend on the length of the column.
+
+    ``np.take`` is the faster of the two, but copies the whole of an array that is not contiguous first, as ``x[:, 0]``
+    is not (measured, 2000 of 4 * 10^6 rows: 4.7 ms; indexing 12 us).
+    """
+    if column.flags.c_contiguous and column.dtype == out.dtype:
+        np.take(column, index, axis=0, out=out, mode="clip")
+    else:
+        out[...] = column[index]

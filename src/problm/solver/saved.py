@@ -1,0 +1,124 @@
+"""Results as JSON: readable in twenty years, by any language, and without running anything when loaded.
+
+Numbers keep all their digits (`problm.report.serialize`). The problem itself (the user's data and functions) is not
+saved, nor is the path of ``keep_path``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..report.serialize import array, number, plain, point
+from ..support.files import write_atomically
+from .result import History, Result, Status
+
+FORMAT = "problm.result"
+VERSION = 1
+MAX_BYTES = 1 << 28
+_NUMBERS = ("cost", "optimality", "cosine", "residual_passes", "jacobian_passes", "seconds")
+_COUNTS = ("n", "batch_size", "nfev", "njev", "residuals_per_block")
+
+
+def to_dict(result: Result) -> dict[str, Any]:
+    """A result as numbers, text, lists and dicts only; `from_dict` is its inverse."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "problm": __version__,
+        "success": bool(result.success),
+        "status": result.status.name,
+        "message": result.message,
+        "names": list(result.names),
+        "x": plain(result.x),
+        "standard_errors": plain(result.standard_errors),
+        **{name: plain(float(getattr(result, name))) for name in _NUMBERS},
+        **{name: int(getattr(result, name)) for name in _COUNTS},
+        "certified": bool(result.certified),
+        "singular": bool(result.singular),
+        "grad": plain(result.grad),
+        "hessian": plain(result.hessian),
+        "covariance_root": plain(result.covariance_root),
+        "active_mask": plain(result.active_mask),
+        "fixed": plain(result.fixed),
+        "history": plain(result.history.as_dict()),
+    }
+
+
+def from_dict(data: Mapping[str, Any]) -> Result:
+    """The result that `to_dict` was given, without its problem: ``fun`` and the residuals' plot are not there."""
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        raise ValueError(f"this is not a saved result: 'format' must be {FORMAT!r}")
+    version = data.get("version")
+    if version != VERSION:
+        raise ValueError(f"the result was saved in version {version!r} of the format; this ProBLM reads {VERSION}")
+    try:
+        return _result(data)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"the saved result is damaged: {what}") from None
+
+
+def _result(data: Mapping[str, Any]) -> Result:
+    grad = array(data["grad"], 1, "grad")
+    d = len(grad)
+    hessian = array(data["hessian"], 2, "hessian")
+    if hessian.shape != (d, d):
+        raise ValueError(f"hessian has shape {hessian.shape}, expected ({d}, {d})")
+    root = data["covariance_root"]
+    names = tuple(str(name) for name in data["names"])
+    if names and len(names) != d:
+        raise ValueError(f"{len(names)} names for {d} parameters")
+    saved = data["history"]
+    history = History(
+        seconds=[number(v) for v in saved["seconds"]],
+        batch_size=[int(v) for v in saved["batch_size"]],
+        cost=[number(v) for v in saved["cost"]],
+        damping=[number(v) for v in saved["damping"]],
+        decision=[str(v) for v in saved["decision"]],
+        residual_passes=[number(v) for v in saved["residual_passes"]],
+        jacobian_passes=[number(v) for v in saved["jacobian_passes"]],
+    )
+    if len({len(column) for column in history.as_dict().values()}) != 1:
+        raise ValueError("the columns of history differ in length")
+    numbers: dict[str, Any] = {name: number(data[name]) for name in _NUMBERS}
+    counts: dict[str, Any] = {name: int(data[name]) for name in _COUNTS}
+    return Result(
+        x=point(data["x"]),
+        status=Status[data["status"]],
+        message=str(data["message"]),
+        grad=grad,
+        hessian=hessian,
+        singular=bool(data["singular"]),
+        history=history,
+        active_mask=array(data["active_mask"], 1, "active_mask").astype(np.int64),
+        covariance_root=None if root is None else array(root, 2, "covariance_root"),
+        fixed=None if data["fixed"] is None else array([int(v) for v in data["fixed"]], 1, "fixed").astype(bool),
+        names=names,
+        **numbers,
+        **counts,
+    )
+
+
+def save(result: Result, path: str | os.PathLike[str]) -> None:
+    """Write a result as JSON, whole or not at all."""
+    write_atomically(path, json.dumps(to_dict(result), indent=1, allow_nan=False) + "\n")
+
+
+def load(path: str | os.PathLike[str]) -> Result:
+    """Read a result that `save` wrote."""
+    path = Path(path)
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise ValueError(f"{path} has {size:,} bytes, and at most {MAX_BYTES:,} are read as a result")
+    try:
+        data = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    return from_dict(data)

@@ -1,0 +1,12 @@
+"""What a misspelt name may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def suggest(name: object, choices: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` for the nearest of the choices, or nothing."""
+    near = difflib.get_close_matches(str(name), list(choices), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
