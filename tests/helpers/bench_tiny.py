@@ -44,19 +44,19 @@ def slow(instance, start, seed, options):
 
 EXPERIMENT = Experiment(
     name="tiny", title="Tiny", figures="none", claim="It works.", cases=cases, methods=(LM, DEFAULT),
-    summarise=summarise, source="tests.helpers.bench_tiny:EXPERIMENT", options={"gtol": 1e-6},
+    summarise=summarise, source=f"{__name__}:EXPERIMENT", options={"gtol": 1e-6},
 )  # fmt: skip
-UNTIMED = replace(EXPERIMENT, name="untimed", timed=False, source="tests.helpers.bench_tiny:UNTIMED")
+UNTIMED = replace(EXPERIMENT, name="untimed", timed=False, source=f"{__name__}:UNTIMED")
 FAILING = replace(
     EXPERIMENT,
     name="failing",
     methods=(LM, Method("broken", "Broken", broken)),
-    source="tests.helpers.bench_tiny:FAILING",
+    source=f"{__name__}:FAILING",
 )
 SLOW = replace(
     EXPERIMENT,
     name="slow",
     methods=(Method("slow", "Slow", slow),),
     timed=False,
-    source="tests.helpers.bench_tiny:SLOW",
+    source=f"{__name__}:SLOW",
 )
