@@ -281,7 +281,7 @@ def test_result_shows_itself(points):
     fit = problm.curve_fit(decay, x, y, full_output=True)[2]["result"]
     text = str(fit)
     assert "a " in text
-    assert "+/-" in text
+    assert "±" in text
     assert "correlations" in text
     html = fit._repr_html_()
     assert "<table>" in html

@@ -121,7 +121,7 @@ def test_text_and_html(fitted):
     assert repr(fitted).startswith("<problm.Result gradient: x=[") or repr(fitted).startswith("<problm.Result ")
     assert "\n" not in repr(fitted)
     assert str(fitted) == fitted.report()
-    for text in ("Converged", "a ", "+/-", "reduced chi2"):
+    for text in ("Converged", "a ", "±", "reduced chi2"):
         assert text in str(fitted)
     Strict(fitted._repr_html_())
     assert "<td>b</td>" in fitted._repr_html_()

@@ -89,7 +89,7 @@ def test_fit_prints_and_writes(folder, tmp_path):
     for pattern in (
         r"Converged",
         r"reduced chi2 +1\.0",
-        r"a +2\.\d+ \+/- 0\.0",
+        r"a +2\.\d+ ± 0\.0",
         r"b, c +[+-]0\.\d",
         r"r squared +0\.\d",
     ):

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..losses import Loss, as_loss
 from ..problems.separable_linear import Basis, LinearSeparableProblem
 from ..problems.separable_nonlinear import SeparableProblem
+from ..report.numbers import with_error
 from ..solver.result import Result
 from .arguments import limits, parameters
 
@@ -75,7 +76,7 @@ class SeparableFit:
         counted = "1 curve" if curves == 1 else f"{curves} curves"
         lines = [f"separable fit: {counted}, {self.coefficients.shape[-1]} coefficients each", r.message]
         for i, (value, error) in enumerate(zip(self.alpha, self.standard_errors, strict=True)):
-            lines.append(f"  alpha[{i}] = {value:.8g} +/- {error:.2g}")
+            lines.append(f"  alpha[{i}] = {with_error(value, error)}")
         lines.append(f"cost {self.cost:.6e}, rmse {self.rmse:.4g}; {r.nit} iterations, {r.seconds:.2f} s")
         return "\n".join(lines)
 

@@ -6,6 +6,7 @@ from html import escape
 
 import numpy as np
 
+from .numbers import with_error
 from .shown import ShownResult
 
 
@@ -29,6 +30,6 @@ def result_html(result: ShownResult) -> str:
     if isinstance(result.x, np.ndarray) and result.x.shape == (len(result.grad),):
         error = result.standard_errors
         names = result.names or tuple(f"x{i}" for i in range(len(error)))
-        rows = [[names[i], f"{result.x[i]:.10g}", f"{error[i]:.3g}"] for i in range(len(error))]
-        parts.append(table(["parameter", "value", "standard error"], rows))
+        rows = [[names[i], with_error(result.x[i], error[i])] for i in range(len(error))]
+        parts.append(table(["parameter", "value ± standard error"], rows))
     return "".join(parts)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from .numbers import with_error
 from .shown import ShownResult
 
 _MOST_PARAMETERS = 30
@@ -47,15 +48,17 @@ def _parameters(result: ShownResult, absolute: bool) -> list[str]:
     d = len(error)
     names = result.names or tuple(f"x{i}" for i in range(d))
     width = max(len(n) for n in names)
+    written = [with_error(result.x[i], error[i]) for i in range(min(d, _MOST_PARAMETERS))]
+    column = max(len(w) for w in written)
     lines = []
-    for i in range(min(d, _MOST_PARAMETERS)):
+    for i in range(len(written)):
         percent = 100 * error[i] / abs(result.x[i]) if result.x[i] else np.nan
         share = f" ({percent:.2g} %)" if percent < 99.5 else f" ({percent:.0f} %)" if percent < 1e4 else ""
         held = {-1: "  at its lower bound", 1: "  at its upper bound"}.get(int(result.active_mask[i]), "")
         if result.fixed is not None and result.fixed[i]:
-            lines.append(f"  {names[i]:<{width}}  {result.x[i]: .10g} (fixed)")
+            lines.append(f"  {names[i]:<{width}}  {float(result.x[i])!r:>{column}} (fixed)")
             continue
-        lines.append(f"  {names[i]:<{width}}  {result.x[i]: .10g} +/- {error[i]:.3g}{share}{held}")
+        lines.append(f"  {names[i]:<{width}}  {written[i]:>{column}}{share}{held}")
     if d > _MOST_PARAMETERS:
         lines.append(f"  ... and {d - _MOST_PARAMETERS} more")
     with np.errstate(invalid="ignore", divide="ignore"):
