@@ -101,7 +101,7 @@ def castle_tracks(data: str, views: int, points: int | None, seed: int) -> Track
     """
     from scipy.spatial.transform import Rotation
 
-    from problm.vision.bundle.reconstruction import read_colmap
+    from problm import read_colmap
 
     model = read_colmap(Path(data, "colmap_sceaux_castle"))
     C = len(model.rotations)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from problm.vision.bundle.reconstruction import Reconstruction, write_colmap
+from problm import Reconstruction, write_colmap
 
 Array = NDArray[np.float64]
 

@@ -45,10 +45,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
+from problm import Reconstruction, read_bal, read_colmap
 from problm.api.separable_fit import separable_fit
 from problm.solver.acceptance import Holdout, Paper, RelaxedPaper
 from problm.vision.bundle.adjust import affine_bundle_adjustment, bundle_adjustment
-from problm.vision.bundle.reconstruction import Reconstruction, read_bal, read_colmap
 
 from ..peers import ceres_bundle
 

@@ -527,8 +527,8 @@ def test_align_bad_input(photos, inside, tmp_path):
 def test_bundle(inside, tmp_path):
     from scipy.spatial.transform import Rotation
 
+    from problm import Reconstruction, read_colmap, write_colmap
     from problm.vision.bundle.camera_models import Intrinsics
-    from problm.vision.bundle.reconstruction import Reconstruction, read_colmap, write_colmap
 
     rng = np.random.default_rng(0)
     points = rng.uniform(-1, 1, (40, 3))

@@ -12,6 +12,7 @@ from problm.models import expression as ex
 from problm.models.assembler import assemble
 from problm.models.derivatives import PARTIALS, derivatives
 from problm.models.expression import NUMPY, constant, evaluate, exp, make, parameter, variable, where
+from problm.models.node import topological
 
 
 def run(outputs, theta, columns, jacobian=None):
@@ -286,5 +287,5 @@ def test_random_expressions(e):
 
 
 def _largest_part(e):
-    parts = evaluate(ex.topological([e]), THETA, list(X))
+    parts = evaluate(topological([e]), THETA, list(X))
     return np.max([np.abs(np.broadcast_to(p, 140)) for p in parts], axis=0)

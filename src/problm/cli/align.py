@@ -44,7 +44,7 @@ def command(
     Writes warp.json, warp.txt (the matrix), aligned.png, overlay.png and report.html.
     """
     from ..vision.alignment.align import align
-    from ..vision.alignment.result import OVERLAYS
+    from ..vision.alignment.pictures import OVERLAYS
 
     voice = Voice(json, quiet)
     if overlay not in OVERLAYS:

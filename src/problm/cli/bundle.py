@@ -49,7 +49,8 @@ def command(
     Writes the adjusted model as COLMAP text (model/), result.json and report.html.
     """
     from ..vision.bundle.adjust import bundle_adjustment
-    from ..vision.bundle.reconstruction import read_bal, read_colmap, write_colmap
+    from ..vision.bundle.bal import read_bal
+    from ..vision.bundle.colmap import read_colmap, write_colmap
 
     voice = Voice(json, quiet)
     folder = None if no_output else Folder(output or Path("bundle"))

@@ -77,7 +77,7 @@ def command(
     Prints parameters with standard errors, correlations and goodness of fit; writes result.json, report.html and
     fit.png to the output folder.
     """
-    from .fit_data import load, split_model  # SciPy comes with it: not for --help
+    from .fit_columns import load, split_model  # SciPy comes with it: not for --help
 
     voice = Voice(json, quiet)
     folder = None if no_output else Folder(output or Path("fit"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from ..solver.batch import Batch
 from ..solver.problem import Theta
 from . import worker as shards
 
-if TYPE_CHECKING:
-    from .problem import DistributedProblem
-
 
 class DistributedBatch(Batch):
     """A batch that lives on the client while it fits twice into the head, and on the workers from there on.
@@ -27,7 +24,7 @@ class DistributedBatch(Batch):
 
     problem: Any
 
-    def __init__(self, problem: DistributedProblem, theta: Theta, size: int) -> None:
+    def __init__(self, problem: Any, theta: Theta, size: int) -> None:
         super().__init__(problem, theta, size)
         self._answer: tuple[Moments, Moments | None] | None = None
         self._done = -1  # index of the level whose sums are known

@@ -38,7 +38,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ..jit import elementary as vm
-from ..jit.addresses import BLOCK, address_of, caller, fill_function
+from ..jit.addresses import BLOCK, caller, fill_function
 from ..jit.njit import part
 from ..jit.vectors import elementwise, multiply, multiply_add, standard
 
@@ -72,7 +72,7 @@ SCALAR_CODES = CODES | {name: _FIRST + len(CODES) + k for k, name in enumerate(_
  MINIMUM, MAXIMUM, LT, LE, EQ, POW, ARCTAN2, HYPOT,
  ADD, SUB, MUL, DIV, NEG, S_WHERE, W_REAL, W_IMAG, TAN) = SCALAR_CODES.values()  # fmt: skip
 
-_OWN = {FILL, LIN1, LIN2, PROD, MADD, RECIPROCAL, SQRT, ABS, WHERE, EXP, EXP_PROD}
+OWN = {FILL, LIN1, LIN2, PROD, MADD, RECIPROCAL, SQRT, ABS, WHERE, EXP, EXP_PROD}
 
 _f8, _i8 = types.float64, types.int64
 
@@ -224,21 +224,3 @@ def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-u
             _call_vector(program[at - 1], op, to, a, b, c, s, t, u)
     if needed > STACK:
         heap[0] = 0.0  # keeps the memory alive up to here
-
-
-def vector_address(op: int) -> int:
-    """Of the function that a vector instruction calls; 0 for those of the machine itself."""
-    if op in _OWN:
-        return 0
-    from .tape_functions import FAMILIES, library
-
-    return address_of(FAMILIES.get(op, library), VECTOR)
-
-
-def scalar_address(op: int) -> int:
-    """As `vector_address`, for a scalar instruction."""
-    if op in (ADD, SUB, MUL, DIV, NEG):
-        return 0
-    from .tape_functions import SCALARS, scalar
-
-    return address_of(SCALARS.get(op, scalar), SCALAR)

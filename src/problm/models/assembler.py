@@ -21,8 +21,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..jit.addresses import address_of
 from ..kernels import tape
-from .expression import Expression, constant, make, topological
+from .expression import Expression, constant, make
+from .node import topological
 
 _ZERO, _ONE = constant(0.0), constant(1.0)
 
@@ -371,7 +373,25 @@ def _encode(
     for e in computed:
         inputs = [place[a.serial] for a in e.args]
         op = tape.SCALAR_CODES[e.op]
-        code += [op, place[e.serial], *inputs, *[inputs[0]] * (3 - len(inputs)), tape.scalar_address(op)]
+        code += [op, place[e.serial], *inputs, *[inputs[0]] * (3 - len(inputs)), _scalar_address(op)]
     for op, where, three in instructions:
-        code += [op, *where, *(place[s] for s in three), tape.vector_address(op)]
+        code += [op, *where, *(place[s] for s in three), _vector_address(op)]
     return Program(np.array(code, dtype=np.int64), np.array([e.value for e in constants]), n_parameters, components)
+
+
+def _vector_address(op: int) -> int:
+    """Address of the function that a vector instruction calls; 0 for the machine's own instructions."""
+    if op in tape.OWN:
+        return 0
+    from ..kernels.tape_functions import FAMILIES, library
+
+    return address_of(FAMILIES.get(op, library), tape.VECTOR)
+
+
+def _scalar_address(op: int) -> int:
+    """As `_vector_address`, for a scalar instruction."""
+    if op in (tape.ADD, tape.SUB, tape.MUL, tape.DIV, tape.NEG):
+        return 0
+    from ..kernels.tape_functions import SCALARS, scalar
+
+    return address_of(SCALARS.get(op, scalar), tape.SCALAR)

@@ -7,7 +7,7 @@ the model's nodes.
 Examples
 --------
 >>> from problm.models.expression import exp, parameter, variable
->>> from problm.models.expression_text import to_text
+>>> from problm.models.node import to_text
 >>> a, b, x = parameter(0), parameter(1), variable(0)
 >>> [to_text(g, ["a", "b"], ["x"]) for g in derivatives([a * exp(-b * x)], 2)[0]]
 ['exp(-b * x)', '-a * exp(-b * x) * x']
@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from .expression import Expression, constant, exp, make, parameter, sqrt, topological, where
+from .expression import Expression, constant, exp, make, parameter, sqrt, where
+from .node import topological
 
 _ZERO, _ONE = constant(0.0), constant(1.0)
 _TWO_OVER_ROOT_PI = constant(2.0 / math.sqrt(math.pi))

@@ -8,14 +8,14 @@ that common subexpressions are shared by construction, also between a model and 
 SymPy could do this too, but importing it takes longer than a whole fit (0.3 to 0.5 s), and its general
 simplification longer again; the few rules below are all that a fit needs.
 
-Expressions overload Python's operators and NumPy's functions, which is how `problm.models.tracing` records a Python
-function: it calls the function with nodes.
+Expressions overload Python's operators and NumPy's functions (`problm.models.functions`), which is how
+`problm.models.tracing` records a Python function: it calls the function with nodes.
 
 Examples
 --------
 >>> a, b, x = parameter(0), parameter(1), variable(0)
 >>> f = a * exp(-b * x)
->>> from problm.models.expression_text import to_text
+>>> from problm.models.node import to_text
 >>> to_text(f, ["a", "b"], ["x"])
 'a * exp(-b * x)'
 >>> exp(-b * x) is f.args[1]
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
@@ -34,27 +34,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from .node import Node, topological
+
 Array = NDArray[np.float64]
+
+FUNCTIONS: dict[str, Callable[..., Expression]] = {}
+"""Functions of formulas, by name; filled by `problm.models.functions`."""
+UFUNCS: dict[str, Callable[..., Any]] = {}
+"""What NumPy's universal functions become, by name; filled by `problm.models.functions`."""
 
 
 class TraceError(Exception):
     """The function does something with a traced value that an expression cannot record."""
 
 
-class Expression:
+class Expression(Node):
     """A node of the graph. Make nodes with operators and the functions of this module, never directly."""
 
-    __slots__ = ("__weakref__", "args", "op", "parametric", "rowwise", "serial", "value")
-
-    op: str
-    args: tuple[Expression, ...]
-    value: float
-    """Value of a constant, index of a parameter or variable, else 0."""
-    serial: int
-    rowwise: bool
-    """Whether it depends on the data, and so differs from row to row."""
-    parametric: bool
-    """Whether it depends on a parameter."""
+    __slots__ = ()
 
     def __add__(self, other: Any) -> Expression:
         return _binary("add", self, other)
@@ -135,29 +132,18 @@ class Expression:
 
     def __getattr__(self, name: str) -> Any:
         # NumPy asks the elements of an object array for a method: np.exp(array) calls element.exp().
-        from .tracing import FUNCTIONS
-
         if name in FUNCTIONS:
             return lambda *rest: FUNCTIONS[name](self, *rest)
         raise AttributeError(name)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        from .tracing import call_ufunc
-
-        return call_ufunc(ufunc, method, inputs, options)
+        return _call_ufunc(ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        from .tracing import call_array_function
-
-        return call_array_function(function, args, options)
+        return _call_array_function(function, args, options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _node, (self.op, self.args, self.value)  # made anew where it is unpickled, and shared there
-
-    def __repr__(self) -> str:
-        from .expression_text import to_text
-
-        return f"<expression {to_text(self)}>"
 
 
 _nodes: WeakValueDictionary[tuple[object, ...], Expression] = WeakValueDictionary()
@@ -207,6 +193,31 @@ def _binary(op: str, left: Any, right: Any) -> Expression:
     if isinstance(left, np.ndarray | list | tuple) or isinstance(right, np.ndarray | list | tuple):
         return NotImplemented  # type: ignore[no-any-return]
     return make(op, as_expression(left), as_expression(right))
+
+
+def _call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    """What ``__array_ufunc__`` returns: an expression, or an object array of them where an input is an array."""
+    apply = UFUNCS.get(ufunc.__name__)
+    if apply is None or method != "__call__" or options:
+        raise TraceError(f"numpy's {ufunc.__name__} cannot be recorded")
+    if not any(isinstance(v, np.ndarray) and v.ndim for v in inputs):
+        return apply(*inputs)
+    boxes = []
+    for value in inputs:
+        box = np.empty(np.shape(value) if isinstance(value, np.ndarray) else (), dtype=object)
+        box[...] = value
+        boxes.append(box)
+    return np.frompyfunc(apply, len(inputs), 1)(*boxes)
+
+
+def _call_array_function(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """What ``__array_function__`` returns: NumPy's functions that are not ufuncs."""
+    name = getattr(function, "__name__", "?")
+    if name in ("where", "clip") and len(args) == 3 and not options:
+        return FUNCTIONS[name](*args)
+    if name in ("real", "copy", "asarray") and len(args) == 1:
+        return args[0]
+    raise TraceError(f"numpy.{name} cannot be recorded")
 
 
 def _select(condition: Array, yes: Array, no: Array) -> Array:
@@ -354,22 +365,6 @@ def mod(x: Any, y: Any) -> Expression:
 def where(condition: Any, yes: Any, no: Any) -> Expression:
     """``yes`` in the rows where the condition holds, else ``no``."""
     return make("where", as_expression(condition), as_expression(yes), as_expression(no))
-
-
-def topological(roots: Iterable[Expression]) -> list[Expression]:
-    """All nodes that the roots are made of, each after its arguments."""
-    order: list[Expression] = []
-    seen: set[int] = set()
-    stack = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif node.serial not in seen:
-            seen.add(node.serial)
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args) if a.serial not in seen)
-    return order
 
 
 def evaluate(outputs: Sequence[Expression], theta: Sequence[Any], columns: Sequence[Any]) -> list[Any]:

@@ -22,7 +22,7 @@ where there are oscillations, which bins would average out, or several variables
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,6 @@ from .derivatives import derivatives
 from .expression import Expression
 from .parameter_roles import Shape, candidates_of, linear_parameters, parameters_of, role_of, shape_groups
 
-if TYPE_CHECKING:
-    from .model import Model
-
 Array = NDArray[np.float64]
 
 SAMPLE = 32_768
@@ -45,7 +42,20 @@ _COMBINATIONS = 1_000
 _POLISHED = 3
 
 
-def start(model: Model, x: Any, y: Any) -> Array:
+class Guessable(Protocol):
+    """What a first guess needs of a model."""
+
+    @property
+    def body(self) -> Expression | None: ...
+    @property
+    def parameters(self) -> tuple[str, ...]: ...
+    @property
+    def variables(self) -> tuple[str, ...]: ...
+    def __call__(self, x: Any, *parameters: float) -> Any: ...
+    def jacobian(self, x: Any, *parameters: float) -> Array: ...
+
+
+def start(model: Guessable, x: Any, y: Any) -> Array:
     """A start for the model's parameters.
 
     Parameters
@@ -119,7 +129,7 @@ class _Search:
 
     def __init__(
         self,
-        model: Model,
+        model: Guessable,
         body: Expression,
         by: list[Expression],
         linear: list[int],

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 from ..support.suggest import suggest
 from . import expression as ex
 from .expression import Expression, constant
+from .functions import FUNCTIONS
 from .model import Model
 from .model import model as model
-from .tracing import FUNCTIONS
 
 MAX_LENGTH = 10_000
 MAX_DEPTH = 100

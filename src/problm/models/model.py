@@ -20,7 +20,7 @@ from ..losses import Loss
 from . import expression as ex
 from .derivatives import derivatives
 from .expression import Expression, TraceError
-from .expression_text import to_text
+from .node import to_text
 from .tracing import outputs, trace
 
 if TYPE_CHECKING:

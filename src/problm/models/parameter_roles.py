@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from . import expression as ex
 from .expression import Expression
+from .node import topological
 
 Array = NDArray[np.float64]
 _WIDTHS = (1 / 300, 1 / 100, 1 / 40, 1 / 16, 1 / 7, 1 / 3, 1.0, 3.0)
@@ -28,7 +29,7 @@ class Shape:
 
 
 def parameters_of(e: Expression) -> set[int]:
-    return {int(n.value) for n in ex.topological([e]) if n.op == "parameter"}
+    return {int(n.value) for n in topological([e]) if n.op == "parameter"}
 
 
 def linear_parameters(by: list[Expression], d: int) -> list[int]:
@@ -55,7 +56,7 @@ def shape_groups(by: list[Expression], body: Expression, linear: list[int], shap
 
 def role_of(body: Expression, index: int) -> Shape:
     """What kind of quantity a parameter is, from how it meets the data."""
-    nodes = ex.topological([body])
+    nodes = topological([body])
     above: dict[int, list[Expression]] = {}
     for node in nodes:
         for a in node.args:
@@ -73,7 +74,7 @@ def role_of(body: Expression, index: int) -> Shape:
             break
         node = parent
     others = [a for a in parent.args if a is not node and a.rowwise]
-    columns = [int(n.value) for o in others for n in ex.topological([o]) if n.op == "variable"]
+    columns = [int(n.value) for o in others for n in topological([o]) if n.op == "variable"]
     column = columns[0] if columns else 0
     wave = _next_function(parent, above) in ("sin", "cos", "tan")
     if parent.op in ("add", "sub"):
@@ -109,7 +110,7 @@ def _slope(node: Expression, above: dict[int, list[Expression]], index: int) -> 
         node = above[node.serial][0]
     theta = np.zeros(1 + max([index, *parameters_of(node)]))
     theta[index] = 1.0
-    wide = 1 + max(int(n.value) for n in ex.topological([node]) if n.op == "variable")
+    wide = 1 + max(int(n.value) for n in topological([node]) if n.op == "variable")
     ends = [ex.evaluate([node], theta.tolist(), [x] * wide)[0] for x in (0.0, 1.0)]
     slope = abs(float(ends[1] - ends[0]))
     return slope if np.isfinite(slope) and slope > 0.0 else 1.0

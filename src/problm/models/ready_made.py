@@ -25,8 +25,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .expression import Expression, constant, exp, make, parameter, variable
+from .functions import voigt as _voigt
 from .model import Model
-from .tracing import voigt as _voigt
 
 _Maker = TypeVar("_Maker", bound=Callable[..., Model])
 

@@ -11,12 +11,12 @@ import pytest
 from scipy.optimize import least_squares
 from scipy.spatial.transform import Rotation
 
+from problm import Reconstruction, read_bal, read_colmap
 from problm.losses import LOSSES, Loss
 from problm.solver.checkpoint import _unpack
 from problm.vision.bundle.adjust import bundle_adjustment
 from problm.vision.bundle.camera_models import MODELS, Intrinsics
 from problm.vision.bundle.problem import BundleProblem, start_point
-from problm.vision.bundle.reconstruction import Reconstruction, read_bal, read_colmap
 
 PARAMS = {
     "SIMPLE_PINHOLE": (700.0, 10.0, -5.0),

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from problm import Reconstruction, read_bal, read_colmap, read_reconstruction, write_colmap
 from problm.vision.bundle.camera_models import MODELS, Intrinsics
-from problm.vision.bundle.reconstruction import Reconstruction, read_bal, read_colmap, read_reconstruction, write_colmap
 
 PARAMS = {
     "SIMPLE_PINHOLE": (700.0, 10.0, -5.0),

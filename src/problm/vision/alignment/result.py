@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -16,15 +15,15 @@ from numpy.typing import NDArray
 
 from ...solver.result import Result, Status
 from ...support.files import write_atomically
-from ..images.image import Image, Mask, Source, pixels_of
+from ..images.image import Mask, Source, pixels_of
 from ..images.resampling import resample
+from .pictures import OVERLAYS, overlaid, picture_of, png_of
 from .warps import corners, transform
 
 if TYPE_CHECKING:
     from .problem import AlignmentProblem
 
 Array = NDArray[np.float64]
-OVERLAYS = ("checkerboard", "red-cyan", "blend", "difference")
 _LEAST_CORRELATION = 0.3
 _KINK = 0.05
 """Step of a corner, in pixels, that may be left at a kink: measured a few thousandths for shifts by whole pixels."""
@@ -217,26 +216,13 @@ class Alignment:
         """
         if kind not in OVERLAYS:
             raise ValueError(f"kind={kind!r} is not known; choose one of {', '.join(OVERLAYS)}")
-        first = _picture(self.problem.image1 if image1 is None else pixels_of(image1, "image1"))
+        first = picture_of(self.problem.image1 if image1 is None else pixels_of(image1, "image1"))
         warped = self.warp(image2)
         if image2 is None and self.photometric:
             warped = self.gain * warped + self.bias
         inside = resample(np.ones(self.problem.image2.shape, dtype=np.float32), self.matrix, first.shape[:2], 0.0)[1]
-        second = _picture(np.nan_to_num(warped) if warped.dtype.kind == "f" else warped)
-        a, b = first.astype(np.float32), np.where(inside[:, :, None], second, 0).astype(np.float32)
-        if kind == "red-cyan":
-            grey_a, grey_b = a.mean(axis=2), b.mean(axis=2)
-            shown = np.stack([grey_a, grey_b, grey_b], axis=2)
-        elif kind == "blend":
-            shown = np.where(inside[:, :, None], 0.5 * (a + b), a)
-        elif kind == "difference":
-            shown = np.where(inside[:, :, None], 127.5 + 0.5 * (b - a), 0.0)
-        else:
-            h, w = first.shape[:2]
-            size = max(1, max(h, w) // tiles)
-            odd = ((np.arange(h)[:, None] // size + np.arange(w) // size) % 2).astype(bool)
-            shown = np.where((odd & inside)[:, :, None], b, a)
-        return np.clip(np.rint(shown), 0, 255).astype(np.uint8)
+        second = picture_of(np.nan_to_num(warped) if warped.dtype.kind == "f" else warped)
+        return overlaid(first, second, inside, kind, tiles)
 
     def plot(self) -> Any:
         """Both images, checkerboard and residuals; returns a Matplotlib figure (extra ``plot``)."""
@@ -247,8 +233,8 @@ class Alignment:
         figure = Figure(figsize=(11, 8), layout="constrained")
         axes = figure.subplots(2, 2)
         shown: list[tuple[str, Any]] = [
-            ("image 1", _picture(self.problem.image1)),
-            ("image 2 warped", _picture(np.nan_to_num(self.warp()))),
+            ("image 1", picture_of(self.problem.image1)),
+            ("image 2 warped", picture_of(np.nan_to_num(self.warp()))),
             ("checkerboard", self.overlay()),
         ]
         for axis, (title, picture) in zip(axes.flat, shown, strict=False):
@@ -351,8 +337,8 @@ class Alignment:
         contents: list[tuple[str, str | bytes]] = [
             ("warp.json", json.dumps(self.to_dict(), indent=2) + "\n"),
             ("warp.txt", "\n".join(" ".join(f"{v:.17g}" for v in row) for row in self.matrix) + "\n"),
-            ("aligned.png", _png(_picture(aligned))),
-            ("overlay.png", _png(self.overlay(overlay, image1, image2))),
+            ("aligned.png", png_of(picture_of(aligned))),
+            ("overlay.png", png_of(self.overlay(overlay, image1, image2))),
         ]
         target.mkdir(parents=True, exist_ok=True)
         for name, content in contents:
@@ -369,35 +355,7 @@ class Alignment:
         shown = self.overlay("red-cyan")
         step = -(-max(shown.shape[:2]) // 640)  # a notebook keeps what it shows
         try:
-            content = _png(np.ascontiguousarray(shown[::step, ::step]))
+            content = png_of(np.ascontiguousarray(shown[::step, ::step]))
         except ImportError:
             return text
         return text + picture(content, "Image 1 in red, image 2 in cyan: grey where they agree")
-
-
-def _picture(image: Image | NDArray[Any]) -> NDArray[np.uint8]:
-    """Three channels of uint8; integers by their full range, floats from their least to their largest value,
-    or as they are where they lie between 0 and 1."""
-    values = image.values() if isinstance(image, Image) else image
-    if values.dtype == np.uint16:
-        values = (values // 257).astype(np.uint8)
-    elif values.dtype.kind == "b":
-        values = values.astype(np.uint8) * np.uint8(255)
-    elif values.dtype != np.uint8:
-        low, high = float(values.min()), float(values.max())
-        if low < -0.01 or high > 1.01:
-            values = (values - low) / max(high - low, 1e-12)
-        values = np.clip(np.rint(255.0 * values), 0, 255).astype(np.uint8)
-    if values.ndim == 2 or values.shape[2] == 1:
-        return np.repeat(values.reshape(*values.shape[:2], 1), 3, axis=2)
-    return np.ascontiguousarray(values[:, :, :3] if values.shape[2] >= 3 else np.repeat(values[:, :, :1], 3, axis=2))
-
-
-def _png(picture: NDArray[np.uint8]) -> bytes:
-    try:
-        from PIL import Image as Pil
-    except ImportError as error:
-        raise ImportError("writing pictures needs Pillow: pip install 'problm[vision]'") from error
-    memory = io.BytesIO()
-    Pil.fromarray(picture).save(memory, format="PNG")
-    return memory.getvalue()

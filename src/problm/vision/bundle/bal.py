@@ -2,7 +2,7 @@
 
 BAL has the camera look along -z: its point is projected to ``-(x, y) / z``. The reader turns the camera by 180
 degrees about x and flips the image's y, which makes the model exactly COLMAP's RADIAL with its principal point at 0
-and leaves the length of every residual as it was. What a file says is not trusted (`problm.vision.bundle.files`).
+and leaves the length of every residual as it was. What a file says is not trusted (`problm.vision.bundle.file_values`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import gzip
 import os
 import warnings
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...support.memory import as_bytes
 from .camera_models import Intrinsics
-from .files import named, whole_numbers
-
-if TYPE_CHECKING:
-    from .reconstruction import Reconstruction
+from .file_values import named, whole_numbers
+from .reconstruction import Reconstruction, tracks_of
 
 Array = NDArray[np.float64]
 _TEXT_TO_MEMORY = 8
@@ -55,8 +53,6 @@ def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
     (Reconstruction(1 images, 1 points, 1 observations, 1 cameras), array([20., 40.]))
     """
     from scipy.spatial.transform import Rotation
-
-    from .reconstruction import Reconstruction, tracks_of
 
     name = os.fspath(path)
     values = _numbers(_unpacked(name), name)

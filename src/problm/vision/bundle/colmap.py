@@ -8,16 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .camera_models import Intrinsics
-from .files import named, whole_numbers
-
-if TYPE_CHECKING:
-    from .reconstruction import Reconstruction
+from .file_values import named, whole_numbers
+from .reconstruction import Reconstruction
 
 Array = NDArray[np.float64]
 
@@ -48,8 +46,6 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
     >>> again, again.residuals()
     (Reconstruction(1 images, 1 points, 1 observations, 1 cameras), array([[ 0., -1.]]))
     """
-    from .reconstruction import Reconstruction
-
     root = Path(folder)
     if root.is_file():
         raise NotADirectoryError(f"{root} is a file: give the folder of the COLMAP model (a BAL file: problm.read_bal)")

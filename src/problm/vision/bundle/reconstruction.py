@@ -18,15 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .bal import read_bal
 from .camera_models import Intrinsics
-from .colmap import read_colmap, write_colmap
-from .files import read_reconstruction, whole_numbers
+from .file_values import whole_numbers
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-
-__all__ = ["Reconstruction", "read_bal", "read_colmap", "read_reconstruction", "write_colmap"]
 
 
 @dataclass(frozen=True, eq=False)

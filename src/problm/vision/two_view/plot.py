@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from .result import TwoViewFit
-
 Array = NDArray[np.float64]
 _INLIER, _OUTLIER = "#1b6fb5", "#d95f02"  # told apart without red and green
+
+
+class Drawable(Protocol):
+    """What the picture needs of a result; one with a homography ``H`` is drawn by its transferred frame."""
+
+    @property
+    def points(self) -> tuple[NDArray[Any], NDArray[Any]]: ...
+    @property
+    def inliers(self) -> NDArray[np.bool_]: ...
+    @property
+    def matrix(self) -> Array: ...
+    @property
+    def status(self) -> str: ...
 
 
 def line_in_box(line: Array, box: tuple[float, float, float, float]) -> Array | None:
@@ -37,7 +47,7 @@ def line_in_box(line: Array, box: tuple[float, float, float, float]) -> Array | 
 
 
 def plot_matches(
-    fit: TwoViewFit,
+    fit: Drawable,
     image1: Any = None,
     image2: Any = None,
     *,

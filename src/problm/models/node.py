@@ -1,20 +1,58 @@
-"""Expressions as text, with no more parentheses than they need."""
+"""Nodes of expressions: what they hold, their order, and their text with no more parentheses than it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Self, TypeVar
 
-from .expression import Expression, topological
+
+class Node:
+    """A constant, a parameter, a variable or an operation on other nodes. Nodes are equal where they are identical."""
+
+    __slots__ = ("__weakref__", "args", "op", "parametric", "rowwise", "serial", "value")
+
+    op: str
+    args: tuple[Self, ...]
+    value: float
+    """Value of a constant, index of a parameter or variable, else 0."""
+    serial: int
+    rowwise: bool
+    """Whether it depends on the data, and so differs from row to row."""
+    parametric: bool
+    """Whether it depends on a parameter."""
+
+    def __repr__(self) -> str:
+        return f"<expression {to_text(self)}>"
+
+
+N = TypeVar("N", bound=Node)
+
+
+def topological(roots: Iterable[N]) -> list[N]:
+    """All nodes that the roots are made of, each after its arguments."""
+    order: list[N] = []
+    seen: set[int] = set()
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node.serial not in seen:
+            seen.add(node.serial)
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a.serial not in seen)
+    return order
+
 
 _INFIX = {"add": (" + ", 1), "sub": (" - ", 1), "mul": (" * ", 2), "div": (" / ", 2), "pow": (" ** ", 4),
           "lt": (" < ", 0), "le": (" <= ", 0), "eq": (" == ", 0)}  # fmt: skip
 
 
-def to_text(e: Expression, parameters: Sequence[str] = (), variables: Sequence[str] = ()) -> str:
+def to_text(e: Node, parameters: Sequence[str] = (), variables: Sequence[str] = ()) -> str:
     """The expression in Python's notation; names default to p0, p1, ... and x0, x1, ..."""
     made: dict[int, tuple[str, int]] = {}
 
-    def part(a: Expression, least: int) -> str:
+    def part(a: Node, least: int) -> str:
         text, strength = made[a.serial]
         return text if strength >= least else f"({text})"
 
