@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import numba
-import numba.core.caching
 import pytest
 from numba import types
 
@@ -22,7 +21,7 @@ def forget(monkeypatch):
 
 
 def test_no_writable_cache_folder(monkeypatch, caplog):
-    monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "/dev/null/cache")
     with caplog.at_level(logging.WARNING, "problm"):
         for _ in range(2):
             compiled = problm.jit.njit.njit(types.float64(types.float64))(twice)

@@ -8,7 +8,6 @@ import os
 import platform
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from .. import __version__
@@ -73,11 +72,12 @@ def _version(package: str) -> str:
 
 
 def _cache() -> dict[str, str]:
-    """Where Numba keeps compiled kernels, how many, and whether a new one could be written."""
-    configured = os.environ.get("NUMBA_CACHE_DIR")
-    folder = Path(configured) if configured else Path(__file__).resolve().parents[1] / "__pycache__"
-    files = [f for f in folder.rglob("*.nb*") if f.is_file()] if folder.is_dir() else []
-    writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
+    """Where compiled kernels are kept, how many, and whether a new one could be written."""
+    from ..jit.cache import folder as cache_folder
+
+    folder = cache_folder()
+    files = list(folder.glob("*.nbc"))
+    writable = os.access(next(p for p in (folder, *folder.parents) if p.exists()), os.W_OK)
     return {
         "folder": str(folder),
         "files": f"{len(files)}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB",

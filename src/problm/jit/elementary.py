@@ -28,9 +28,7 @@ asserted in ``tests/jit/test_elementary.py``: 1 for exp, log, sin, cos, arctan a
 2.5 for tanh, 4 for erfc.
 
 The functions are compiled with ``contract`` (fused multiply-add) but without ``reassoc``, which would undo the
-sums of two parts; LLVM keeps that flag on the inlined instructions whatever the flags of the caller. Numba's cache of
-`problm.kernels.tape_functions`, `problm.kernels.tape` and `problm.kernels.losses` does not notice a change in this
-file: touch those after editing it.
+sums of two parts; LLVM keeps that flag on the inlined instructions whatever the flags of the caller.
 
 Examples
 --------

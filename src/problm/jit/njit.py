@@ -14,10 +14,14 @@ import logging
 import time
 from collections.abc import Callable
 from functools import cached_property
+from types import FunctionType
 from typing import Any
 
 from numba import njit as _njit
 from numba.extending import register_jitable
+
+from .cache import Cache
+from .sources import OPTIONS, text
 
 log = logging.getLogger("problm")
 _COMPILING_AFTER = 0.5  # seconds in all: loading a function from the cache takes a few milliseconds
@@ -26,48 +30,49 @@ _compiling = 0.0
 
 
 def njit(*signature: Any, lazy: Any = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """``numba.njit(cache=True, ...)`` that falls back to compiling without a cache.
+    """``numba.njit``, with a cache that notices every change (`problm.jit.cache`).
 
     With a signature and ``lazy`` the function is compiled when it is first called or its address is asked for; it
     cannot be called by compiled code.
     """
-    options = {"cache": True, "no_cfunc_wrapper": True, **options}
-    if lazy:
-        return lambda function: Lazy(function, signature, options)
+    options = {"no_cfunc_wrapper": True, **options}
 
-    def decorate(function: Callable[..., Any]) -> Any:
-        global _compiling
-        began = time.perf_counter()
-        try:
-            compiled = _njit(*signature, **options)(function)
-        except (RuntimeError, OSError) as error:  # an OSError: the disk of the cache is full, or has gone
-            if isinstance(error, RuntimeError) and "cannot cache" not in str(error):
-                raise
-            _tell("cache", "compiled code cannot be kept, as no cache folder is writable: compiling in every process. "
-                  "Set NUMBA_CACHE_DIR to a writable folder with room.")  # fmt: skip
-            compiled = _njit(*signature, **{**options, "cache": False})(function)
-        # The first function loaded from the cache starts LLVM, which can take as long.
-        if compiled.stats.cache_misses:
-            _compiling += time.perf_counter() - began
-            if _compiling > _COMPILING_AFTER:
-                _tell("compiling", "compiling for this machine, once: some seconds, for image geometry up to a minute.")
-        return compiled
+    def decorate(function: Any) -> Any:
+        setattr(function, OPTIONS, text((signature, options)))
+        return Lazy(function, signature, options) if lazy else _compiled(function, signature, options)
 
     return decorate
+
+
+def _compiled(function: FunctionType, signature: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    global _compiling
+    began = time.perf_counter()
+    dispatcher = _njit(**options)(function)
+    dispatcher._cache = Cache(function, _tell)
+    for types in signature:
+        dispatcher.compile(types)
+    if signature:
+        dispatcher.disable_compile()
+    # The first function loaded from the cache starts LLVM, which can take as long.
+    if dispatcher.stats.cache_misses:
+        _compiling += time.perf_counter() - began
+        if _compiling > _COMPILING_AFTER:
+            _tell("compiling", "compiling for this machine, once: some seconds, for image geometry up to a minute.")
+    return dispatcher
 
 
 class Lazy:
     """A function that is compiled, or loaded from the cache, when it is first used."""
 
-    def __init__(self, function: Callable[..., Any], signature: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def __init__(self, function: FunctionType, signature: tuple[Any, ...], options: dict[str, Any]) -> None:
         self.py_func = function
         self.__doc__ = function.__doc__
-        self._decorate = njit(*signature, **options)
+        self._how = signature, options
 
     @cached_property
     def compiled(self) -> Any:
         """The compiled function."""
-        return self._decorate(self.py_func)
+        return _compiled(self.py_func, *self._how)
 
     def __call__(self, *args: Any) -> Any:
         return self.compiled(*args)
@@ -82,7 +87,13 @@ def part(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     It is compiled once for all callers with the same options, and takes from them those that are not given.
     """
-    decorate: Callable[[Callable[..., Any]], Callable[..., Any]] = register_jitable(no_cfunc_wrapper=True, **options)
+    options = {"no_cfunc_wrapper": True, **options}
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        setattr(function, OPTIONS, text(options))
+        register_jitable(**options)(function)
+        return function
+
     return decorate
 
 

@@ -1,0 +1,96 @@
+"""Compiled code on disk: found by what it was made of, checked before it is used, never in the way.
+
+The name of a file says all that its content depends on, so that nothing is ever out of date: the function, its types,
+the digest of its sources (`problm.jit.sources`), the versions of Python and Numba, and the processor. A file is
+written whole or not at all and begins with its checksum: one that is empty, cut off or not ours is compiled anew and
+replaced. Two processes may write the same file. Where nothing can be written every process compiles, and one sentence
+says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numba
+from numba import config
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+from numba.misc.appdirs import AppDirs
+
+from ..support.files import write_atomically
+from .sources import digest
+
+_KEPT = 3  # files of one function and signature: those of an older source or another processor, until they are many
+_SUM = hashlib.sha256().digest_size
+
+
+class Cache:
+    """Numba's cache of one function; ``tell`` is called with a sentence when something is wrong."""
+
+    def __init__(self, function: FunctionType, tell: Callable[[str, str], None]) -> None:
+        self._function = function
+        self._tell = tell
+        self.cache_path = str(folder())
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """The compiled function, or None."""
+        target.refresh()
+        path = self._path(signature, target.codegen())
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        try:
+            if hashlib.sha256(data[_SUM:]).digest() != data[:_SUM]:
+                raise ValueError("wrong checksum")
+            return CompileResult._rebuild(target, *pickle.loads(data[_SUM:]))  # noqa: S301 (as safe as a .pyc file)
+        except Exception as error:
+            self._tell("damaged", f"{path} is damaged ({error or type(error).__name__}): compiling it anew.")
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keep a compiled function."""
+        try:
+            if result.library.has_dynamic_globals or any(not f.can_cache for f in result.lifted):
+                raise OSError(f"{self._function.__qualname__} refers to addresses of this process")
+            path = self._path(signature, result.codegen)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            data = dumps(result._reduce())
+            write_atomically(path, hashlib.sha256(data).digest() + data)
+            _remove_old(path)
+        except OSError as error:
+            self._tell("cache", f"compiled code cannot be kept ({error}): compiling in every process. "
+                       "Set NUMBA_CACHE_DIR to a writable folder with room.")  # fmt: skip
+
+    def _path(self, signature: Any, codegen: Any) -> Path:
+        function = self._function
+        made_of = digest(function), numba.__version__, sys.version_info[:2], codegen.magic_tuple()
+        key = hashlib.sha256(repr(made_of).encode()).hexdigest()
+        types = hashlib.sha256(str(signature).encode()).hexdigest()
+        name = f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
+        return Path(self.cache_path, f"{name[-100:]}-{types[:8]}-{key[:24]}.nbc")
+
+
+def folder() -> Path:
+    """Where compiled code is kept: in NUMBA_CACHE_DIR, the package's own folder, or the user's folder for caches."""
+    if config.CACHE_DIR:
+        return Path(config.CACHE_DIR, "problm")
+    own = Path(__file__).resolve().parents[1] / "__pycache__"
+    if os.access(own if own.exists() else own.parent, os.W_OK):
+        return own
+    return Path(AppDirs(appname="problm", appauthor=False).user_cache_dir).absolute()
+
+
+def _remove_old(path: Path) -> None:
+    """Delete the oldest files of the same function and signature, of which the sources have changed since."""
+    same = path.name[: path.name.rindex("-") + 1]
+    files = [p for p in path.parent.iterdir() if p.name.startswith(same)]
+    for old in sorted(files, key=lambda p: p.stat().st_mtime)[:-_KEPT]:
+        old.unlink(missing_ok=True)

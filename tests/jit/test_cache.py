@@ -1,0 +1,167 @@
+"""Compiled code on disk: found again when nothing has changed, and only then."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import logging
+import os
+import shutil
+import subprocess
+import sys
+
+import numba
+import pytest
+
+import problm.jit.njit
+from problm.jit import cache, sources
+from tests.helpers.program import unwatched
+
+FILES = {
+    "main.py": """
+from numba import types
+from problm.jit.njit import njit
+from . import constants
+from .parts import thrice
+f8 = types.float64
+@njit(f8(f8))
+def main(x):
+    return thrice(x) + constants.SHIFT
+def other():
+    return None
+""",
+    "parts.py": """
+from problm.jit.njit import part
+from .words import plus
+@part()
+def thrice(x):
+    return plus(plus(x, x), x)
+""",
+    "words.py": """
+from numba import types
+from numba.extending import intrinsic
+from .emit import add
+@intrinsic
+def plus(typing, x, y):
+    def codegen(context, builder, signature, args):
+        return add(builder, *args)
+    return types.float64(types.float64, types.float64), codegen
+""",
+    "emit.py": "def add(builder, x, y):\n    return builder.fadd(x, y)\n",
+    "constants.py": "SHIFT = 1.0\n",
+    "unused.py": "",
+}
+_number = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def empty(monkeypatch, tmp_path):
+    monkeypatch.setattr(problm.jit.njit, "_told", set())
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def package(monkeypatch, tmp_path):
+    """Writes FILES with changes, and imports them as a process of its own would."""
+
+    def load(**changed):
+        place = tmp_path / str(next(_number))
+        (place / "shop").mkdir(parents=True)
+        (place / "shop/__init__.py").touch()
+        for name, text in FILES.items():
+            (place / "shop" / name).write_text(changed.get(name[:-3], text))
+        for name in [m for m in sys.modules if m.partition(".")[0] == "shop"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.syspath_prepend(place)
+        sources.digest.cache_clear()
+        return importlib.import_module("shop.main").main
+
+    return load
+
+
+def compiled_anew(dispatcher):
+    return sum(dispatcher.stats.cache_misses.values())
+
+
+def test_the_same_sources_elsewhere_and_later_are_found(package):
+    first, second = package(), package()
+    assert (first(2.0), compiled_anew(first)) == (7.0, 1)
+    assert (second(2.0), compiled_anew(second)) == (7.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "value"),
+    [
+        ("main", "+ constants", "- constants", 5.0),
+        ("parts", "plus(x, x)", "plus(plus(x, x), x)", 9.0),
+        ("words", "*args)", "args[0], args[0])", 9.0),
+        ("emit", "fadd", "fmul", 9.0),
+        ("constants", "1.0", "2.0", 8.0),
+    ],
+)
+def test_a_change_of_any_file_that_is_used_is_noticed(package, name, old, new, value):
+    package()
+    changed = package(**{name: FILES[f"{name}.py"].replace(old, new)})
+    assert (changed(2.0), compiled_anew(changed)) == (value, 1)
+
+
+def test_a_file_that_is_not_used_does_not_matter(package):
+    package()
+    assert compiled_anew(package(unused="# more", constants="SHIFT = 1.0  # the same\nOTHER = 3\n")) == 1, (
+        "a module that is read is looked at as a whole"
+    )
+    assert compiled_anew(package(unused="# more")) == 0
+
+
+def test_functions_made_by_one_factory_are_told_apart():
+    def made(a, b):
+        def call(x):
+            return a(x) - b(x)
+
+        return call
+
+    one, two = lambda x: 2 * x, lambda x: 3 * x
+    assert len({sources.digest(f) for f in (made(one, two), made(two, one), made(one, two))}) == 2
+
+
+def test_words_are_the_same_in_every_process():
+    command = "from problm.jit.sources import text; print(text([{'a', 'b', 'c'}, {'y': 1, 'x': {2.5}}, (), object()]))"
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", command],
+            env=unwatched(PYTHONHASHSEED=seed),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "foreign", "flipped"])
+def test_a_damaged_file_is_replaced_with_one_sentence(package, tmp_path, caplog, damage):
+    package()
+    (file,) = (tmp_path / "cache/problm").iterdir()
+    data = file.read_bytes()
+    file.write_bytes(
+        {"empty": b"", "cut": data[: len(data) // 2], "foreign": b"\x80\x04N.", "flipped": data[:-1] + b"?"}[damage]
+    )
+    with caplog.at_level(logging.WARNING, "problm"):
+        again = package()
+    assert (again(2.0), compiled_anew(again)) == (7.0, 1)
+    assert [r.getMessage() for r in caplog.records if "damaged" in r.getMessage()]
+    assert compiled_anew(package()) == 0, "repaired"
+
+
+def test_only_the_latest_versions_are_kept(package, tmp_path):
+    for k in range(cache._KEPT + 2):
+        package(constants=f"SHIFT = {k}.0")
+    assert len(list((tmp_path / "cache/problm").iterdir())) == cache._KEPT
+
+
+def test_a_folder_that_vanishes_is_made_again(package, tmp_path):
+    package()
+    shutil.rmtree(tmp_path / "cache")
+    assert compiled_anew(package()) == 1
+    assert os.listdir(tmp_path / "cache/problm")
