@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from problm.losses import Loss
 from problm.problems.numpy_function import FunctionProblem
-from problm.solver.problem import Problem
+from problm.solver.problem import Problem, Wrapper
 
 from ..harness.methods import LINEAR, Flat, Solvable
 from .problems import Made
@@ -101,18 +101,18 @@ def normalised(matches: Matches) -> list[NDArray[Any]]:
     return [np.ascontiguousarray(r[:, k]) for r in rays for k in range(2)]
 
 
-class _Matrix:
+class _Matrix(Wrapper):
     """An alignment problem whose points are the eight free entries of the matrix."""
 
     def __init__(self, problem: Any) -> None:
-        self.base, self.n, self.dim, self.cost_bound = problem, problem.n, problem.dim, problem.cost_bound
+        super().__init__(problem)
 
     @staticmethod
     def point(x: Array) -> Array:
         return np.concatenate([x, [1.0, 1.0, 0.0]])
 
     def linearize(self, x: Array, lo: int, hi: int, **options: Any) -> Any:
-        return self.base.linearize(self.point(x), lo, hi, **options)
+        return self.inner.linearize(self.point(x), lo, hi, **options)
 
 
 def alignment(first: Any, second: Any, start: Array | None = None) -> Solvable:

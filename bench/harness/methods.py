@@ -20,7 +20,7 @@ from problm.losses import Loss
 from problm.solver.acceptance import Holdout, Paper, RelaxedPaper
 from problm.solver.graduated import graduated
 from problm.solver.loop import solve
-from problm.solver.problem import Problem
+from problm.solver.problem import Problem, Wrapper
 from problm.solver.result import Result
 
 from .harness import Method, Outcome, Run
@@ -139,7 +139,7 @@ def lbfgs(instance: Solvable, start: int, seed: int, options: Mapping[str, Any])
     )  # fmt: skip
 
 
-class Padded:
+class Padded(Wrapper):
     """The same problem with a block too many, so that its own N blocks never count as everything.
 
     With ``max_batch=N`` this runs Algorithm 1 *as printed*, which applies its test at K = N too: where the test fails
@@ -148,25 +148,23 @@ class Padded:
     """
 
     def __init__(self, problem: Any) -> None:
-        self.base = problem
+        super().__init__(problem)
         self.n = problem.n + 1
-        self.dim, self.cost_bound = problem.dim, problem.cost_bound
-        self.retract, self.boundary = problem.retract, problem.boundary
 
     def linearize(self, theta: Any, lo: int, hi: int, *, outer: bool, costs: Any) -> Normal:
-        normal: Normal = self.base.linearize(theta, lo, hi, outer=outer, costs=costs)
-        if hi == self.base.n and costs is not None:
+        normal: Normal = self.inner.linearize(theta, lo, hi, outer=outer, costs=costs)
+        if hi == self.inner.n and costs is not None:
             costs[:] = self.costs(theta, lo, hi)
         return normal
 
     def costs(self, theta: Any, lo: int, hi: int) -> Any:
-        if hi < self.base.n:
-            return self.base.costs(theta, lo, hi)
+        if hi < self.inner.n:
+            return self.inner.costs(theta, lo, hi)
         # [0, N) is read in the natural order; the caller compares with costs in the random one.
-        return self.base.costs(theta, 0, hi)[self.base.indices(lo, hi)]
+        return self.inner.costs(theta, 0, hi)[self.inner.indices(lo, hi)]
 
     def cost(self, theta: Any) -> float:
-        return float(self.base.cost(theta))
+        return float(self.inner.cost(theta))
 
 
 def algorithm_1(instance: Solvable, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:

@@ -345,9 +345,9 @@ class TestFrontDoor:
 
     def test_difference_quotients_are_sharpened(self):
         problem = ChunkedProblem(rows(jac="2-point"), Sliced([Reader(np.zeros(5000)), Reader(np.zeros(5000))]))
-        assert problem.sharpen()
+        assert problem.refine_derivatives()
         assert problem.model.jac == "3-point"
-        assert not problem.sharpen()
+        assert not problem.refine_derivatives()
 
     def test_parquet(self, tmp_path):
         pa = pytest.importorskip("pyarrow")

@@ -55,7 +55,7 @@ def test_the_same_bits_on_a_manifold(parameterization, n):
         settings = {"initial": (turned, views.t + 0.15), "robust": False, "parameterization": parameterization}
         at_once = problm.essential_matrix(views.x1, views.x2, views.K, **settings).result
         singly = problm.essential_matrix(views.x1, views.x2, views.K, keep_path=True, **settings).result
-        assert at_once.problem.sail is not None
+        assert at_once.problem.for_compiled_loop() is not None
         assert at_once.status == singly.status
         assert at_once.history.decision == singly.history.decision
         np.testing.assert_array_equal(at_once.x, singly.x)
@@ -90,6 +90,6 @@ def test_the_limit_of_iterations_holds(limit):
 def test_whoever_watches_the_steps_gets_them_one_by_one(monkeypatch, watched):
     model, x, y, _ = data("decay", 200, 0)
     calls = []
-    monkeypatch.setattr("problm.problems.compiled.sail", lambda run, system: calls.append(1))
+    monkeypatch.setattr(solver._Run, "sail", lambda run, system: calls.append(1))
     assert fit(model, x, y, [2.2, 0.6, 0.2], **watched).success
     assert not calls

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -196,19 +195,22 @@ def least_squares(
         problem = model_of(tuple(a[:8] for a in rows)).problem(rows, rng)
         if not rows:
             acceptance = "full"
-    if problem.n * getattr(problem, "components", 1) < dim:
+    if problem.n * problem.components < dim:
         raise ValueError(
             f"{problem.n} residual blocks cannot determine {dim} parameters: give more data or fix parameters"
         )
     options["acceptance"] = "holdout" if acceptance is None else acceptance
     options["nan_policy"] = "raise" if nan_policy == "raise" else "reject"
-    if not progress and not hasattr(problem, "close"):
-        result = solve(problem, start, space=space, rng=rng, callback=callback, **options)
-    else:
-        from ..report.progress import showing
-
-        with showing(callback, progress) as callback, _released(problem):
+    try:
+        if not progress:
             result = solve(problem, start, space=space, rng=rng, callback=callback, **options)
+        else:
+            from ..report.progress import showing
+
+            with showing(callback, progress) as callback:
+                result = solve(problem, start, space=space, rng=rng, callback=callback, **options)
+    finally:
+        problem.close()
     names = tuple(getattr(fun, "parameters", None) or ())  # of a formula
     if len(names) == dim and all(isinstance(n, str) for n in names):
         result.names = names
@@ -231,17 +233,6 @@ def function_problem(
     """A `FunctionProblem` whose block size is learnt from a first call on a few rows."""
     model = function_rows(fun, jac, tuple(a[:8] for a in rows), start, dim, loss, manifold, limits)
     return model.problem(rows, rng)
-
-
-@contextmanager
-def _released(problem: Problem) -> Iterator[None]:
-    """Give back what a problem holds elsewhere, such as the workers of a cluster, when the solve ends."""
-    try:
-        yield
-    finally:
-        close = getattr(problem, "close", None)
-        if close is not None:
-            close()
 
 
 def _bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

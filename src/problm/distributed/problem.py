@@ -29,7 +29,7 @@ from ..linalg.normal import Normal
 from ..problems.out_of_core import add_pairwise
 from ..problems.rows import Columns, Modelled, Rows
 from ..sampling.order import as_generator
-from ..solver.problem import Theta
+from ..solver.problem import Problem, Theta
 from . import worker as shards
 from .batch import DistributedBatch
 from .cluster import Cluster
@@ -127,14 +127,14 @@ class DistributedProblem(Modelled[Rows]):
         self.n = sum(self._counts)
         # Of all partitions: a call on one, though it is there, may wait behind another that its worker is late with.
         first = _first_done(client.map(shards.few, [8] * len(kept), self._parts, pure=False)).result()
-        self.model = _fit_threads(model_of(first), client)
+        super().__init__(_fit_threads(model_of(first), client))
         self._remote_model = client.submit(_identity, self.model, pure=False)
         each = sum(c.dtype.itemsize * math.prod(c.shape[1:]) for c in first)
         head_rows = max(1, min(_HEAD_ROWS, _HEAD_BYTES // max(each, 1), self.n // 4))
         self.order = DistributedOrder(self._counts, [head_rows])
         self._head = self._local_head(head_rows)
-        self.order.local = self._head.data.order
-        self.head_size = len(self._head.data.columns[0])
+        self.order.local = self._head.random_order()
+        self.head_size = self._head.n
         self.largest_batch = max(self.head_size // 2, self.n // 8)
         self._shards: list[tuple[str, list[int]]] = []
         self.rounds = 0
@@ -148,12 +148,10 @@ class DistributedProblem(Modelled[Rows]):
         if lo == 0 and hi == self.n:
             parts: list[Normal] = self.ask(shards.linearize, self.request(theta, level=-1))
             return add_pairwise(parts)
-        normal: Normal = self._head.linearize(theta, lo, hi, outer=outer, costs=costs)
-        return normal
+        return self._head.linearize(theta, lo, hi, outer=outer, costs=costs)
 
     def costs(self, theta: Theta, lo: int, hi: int) -> Array:
-        costs: Array = self._head.costs(theta, lo, hi)
-        return costs
+        return self._head.costs(theta, lo, hi)
 
     def cost(self, theta: Theta) -> float:
         return math.fsum(self.ask(shards.cost, self.request(theta, level=-1)))
@@ -168,18 +166,20 @@ class DistributedProblem(Modelled[Rows]):
         before = np.cumsum([0, *self._counts])
         return next((int(before[i]) + row for i, row in enumerate(rows) if row is not None), None)
 
-    def sharpen(self) -> bool:
+    def refine_derivatives(self) -> bool:
         """Ask the model for more accurate derivatives, here and on the workers."""
-        sharpen = getattr(self.model, "sharpen", None)
-        if sharpen is None or not sharpen():
+        if not self.model.refine_derivatives():
             return False
         self._run = uuid.uuid4().hex  # what the workers made of the old model is of no use
         self._remote_model = self._cluster.client.submit(_identity, self.model, pure=False)
-        self._head.sharpen()
+        self._head.refine_derivatives()
         return True
 
     def boundary(self, position: int) -> int:
-        return int(self._head.boundary(position))
+        return self._head.boundary(position)
+
+    def random_order(self) -> DistributedOrder:
+        return self.order
 
     def close(self) -> None:
         """Give back what the workers keep, and a cluster that was made here."""
@@ -232,7 +232,7 @@ class DistributedProblem(Modelled[Rows]):
         some = next((worker for worker in found if worker), "")
         return [(worker or some, indices) for worker, indices in sorted(found.items(), key=lambda item: item[1])]
 
-    def _local_head(self, rows: int) -> Any:
+    def _local_head(self, rows: int) -> Problem:
         """The head of the random order as a problem on the client; late partitions are asked for a second time."""
         client = self._cluster.client
         wanted = [shards.rows_of(rows, count, self.n) for count in self._counts]

@@ -74,7 +74,7 @@ class _Part:
     def cuts(self, request: Request) -> list[int]:
         """Positions of the levels in this partition's order, which is drawn in the same steps everywhere."""
         ends = [0, *(rows_of(level, self.n, request.n) for level in request.share)]
-        order = getattr(getattr(self.problem, "data", None), "order", None)
+        order = self.problem.random_order()
         for lo, hi in zip(ends[len(self._ends) - 1 : -1], ends[len(self._ends) :], strict=True):
             if order is not None and lo < hi < self.n:
                 order.indices(lo, hi)

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from ..jit.addresses import ENCODE, MOVE
 from ..kernels.kernel import CHUNK, Kernel, address_of, describe, loadable, loadable_type
 from ..linalg.normal import Normal
-from ..sampling.columns import SampledColumns
-from ..solver.growth import JUMP
-from ..solver.problem import Theta
+from ..solver.problem import JUMP, Theta
+from .sampled import SampledProblem
 
 Array = NDArray[np.float64]
 
@@ -22,19 +21,7 @@ _NONE = np.empty((0, 0))
 _FLAT = (0, 0, _NONE, _NONE)
 
 
-def add(theta: Array, delta: Array) -> Array:
-    """The retraction of flat space."""
-    return theta + delta
-
-
-def sail(run: Any, system: Any) -> bool:
-    """`problm.solver.compiled_loop.sail`, which only problems of few rows compile."""
-    from ..solver.compiled_loop import sail as at_once
-
-    return at_once(run, system)
-
-
-class CompiledProblem:
+class CompiledProblem(SampledProblem):
     """Columns of data, a `Kernel`, and the space of the parameters.
 
     Parameters
@@ -64,25 +51,19 @@ class CompiledProblem:
         kernel: Kernel,
         columns: Sequence[NDArray[Any]],
         *,
-        retract: Callable[[Theta, Array], Theta] = add,
+        retract: Callable[[Theta, Array], Theta] | None = None,
         encode: Callable[[Theta], Array] | None = None,
         moves: tuple[Any, Any, Array, Array] | None = None,
         fused: bool = False,
         rng: np.random.Generator | int | None = 0,
     ) -> None:
+        super().__init__(columns, kernel.dim, rng, [loadable_type(c) for c in columns])
         self.kernel = kernel
-        self.dim = kernel.dim
-        self.components = kernel.components
-        """Residuals in a block."""
-        self.data = SampledColumns(columns, rng, [loadable_type(c) for c in columns])
-        self.n = self.data.n
+        self.components, self.cost_bound = kernel.components, kernel.loss.bound
         self.fused = fused
         # A row that is drawn and gathered costs some 100 ns, one that a curve's kernel reads in place 4 to 10.
         self.jump = 0.02 if fused else JUMP
-        self.retract = retract
-        known = moves is not None or (encode is None and retract is add)
-        self.sail = sail if known and fused and self.n <= CHUNK else None
-        """Takes many steps on all rows in one call (`problm.solver.compiled_loop`)."""
+        self._move = retract
         self._moves = moves
         self._encode = encode
         self._whole: tuple[NDArray[np.int64], list[NDArray[Any]]] | None = None
@@ -91,9 +72,8 @@ class CompiledProblem:
     least_batch = 1024
     """Evaluating fewer rows takes less time than deciding about them."""
 
-    @property
-    def cost_bound(self) -> float:
-        return self.kernel.loss.bound
+    def retract(self, theta: Theta, delta: Array) -> Theta:
+        return theta + delta if self._move is None else self._move(theta, delta)
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         return self.kernel.linearize(self._point(theta), self._columns(lo, hi), hi - lo, outer=outer, costs=costs)
@@ -116,20 +96,15 @@ class CompiledProblem:
         """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""
         return self.kernel.factor(self._point(theta), self._columns(lo, hi), hi - lo)
 
-    def described(self) -> tuple[Any, ...]:
-        """All rows and the kernel, as the compiled passes take them."""
+    def for_compiled_loop(self) -> tuple[Any, ...] | None:
+        known = self._moves is not None or (self._encode is None and self._move is None)
+        if not (known and self.fused and self.n <= CHUNK):
+            return None
         moves: tuple[Any, ...] = _FLAT
         if self._moves is not None:
             encode, move, *matrices = self._moves
             moves = address_of(encode, ENCODE), address_of(move, MOVE), *matrices
         return self.kernel.address, self._everything(), self.n, *self.kernel.fixed, *moves
-
-    def boundary(self, position: int) -> int:
-        return self.data.order.boundary(position)
-
-    def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
-        """The user's row numbers at the positions [lo, hi)."""
-        return self.data.order.indices(lo, hi)
 
     def first_bad_row(self, theta: Theta) -> int | None:
         """The first row, in the user's order, whose cost is not finite."""
@@ -144,7 +119,7 @@ class CompiledProblem:
     def release(self) -> None:
         """Called when only everything will be read from now on: the gathered rows are given back."""
         self._described.clear()
-        self.data.release()
+        super().release()
 
     def _point(self, theta: Theta) -> Array:
         point = theta if self._encode is None else self._encode(theta)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ..linalg.normal import Normal
 from ..losses import Loss
 from ..sampling.columns import SampledColumns
-from ..solver.problem import Theta
-from ..solver.termination import FEW
+from ..sampling.order import RandomOrder
+from ..solver.problem import FEW, Problem, Theta
 
 Array = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)
@@ -40,7 +40,7 @@ _OURS = _references(lambda: np.empty(1))
 """What Python counts, which differs with its version, when nobody but the caller of a function has its array."""
 
 
-class FunctionProblem:
+class FunctionProblem(Problem):
     """Residual blocks computed by a NumPy function.
 
     Parameters
@@ -70,7 +70,8 @@ class FunctionProblem:
         self.components = components
         self.data = SampledColumns(data, rng) if data else None
         self.n = self.data.n if self.data is not None else int(total or 0)
-        self.retract = retract or _add
+        self.cost_bound = loss.bound
+        self._move = retract
         self.flat = retract is None
         self.limits = limits
         self._eps = float(np.finfo(np.float64).eps)
@@ -84,9 +85,8 @@ class FunctionProblem:
     """Rows up to which batches save nothing: to call a NumPy function, to draw a batch and to judge a step on it takes
     as long as to evaluate thousands."""
 
-    @property
-    def cost_bound(self) -> float:
-        return self.loss.bound
+    def retract(self, theta: Theta, delta: Array) -> Theta:
+        return theta + delta if self._move is None else self._move(theta, delta)
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         total: Normal | None = None
@@ -161,7 +161,7 @@ class FunctionProblem:
             squares += np.einsum("ij,ij->i", change, change)
         return np.sqrt(squares)
 
-    def sharpen(self) -> bool:
+    def refine_derivatives(self) -> bool:
         """Go over from forward to central differences; whether that was possible."""
         if self.jac != "2-point":
             return False
@@ -170,6 +170,9 @@ class FunctionProblem:
 
     def boundary(self, position: int) -> int:
         return position if self.data is None else self.data.order.boundary(position)
+
+    def random_order(self) -> RandomOrder | None:
+        return None if self.data is None else self.data.order
 
     def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
         """The user's row numbers at the positions [lo, hi)."""
@@ -318,7 +321,3 @@ class FunctionProblem:
         delta = np.zeros(self.dim)
         delta[a] = h
         return self.retract(theta, delta)
-
-
-def _add(theta: Array, delta: Array) -> Array:
-    return theta + delta

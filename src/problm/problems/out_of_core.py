@@ -62,7 +62,8 @@ class ChunkedProblem(Modelled[Rows]):
         rng: np.random.Generator | int | None = 0,
         max_memory: int | float | str | None = None,
     ) -> None:
-        self.model, self.source = rows, source
+        super().__init__(rows)
+        self.source = source
         self.n = source.n
         self.max_memory = as_bytes(max_memory)
         each = row_bytes(source)
@@ -122,23 +123,24 @@ class ChunkedProblem(Modelled[Rows]):
                 f"all {self.n} residuals take {need} bytes, more than max_memory={self.max_memory}: "
                 "evaluate the model on the rows that you need"
             )
-        return np.concatenate([self._problem(p).residuals(theta) for _, p in self._stream()])
+        return np.concatenate([self.model.problem(p).residuals(theta) for _, p in self._stream()])
 
     def first_bad_row(self, theta: Theta) -> int | None:
         """The first row of the file whose residual or derivatives are not finite."""
         for lo, piece in self._stream():
-            row = self._problem(piece).first_bad_row(theta)
+            row = self.model.problem(piece).first_bad_row(theta)
             if row is not None:
-                return lo + int(row)
+                return lo + row
         return None
 
-    def sharpen(self) -> bool:
-        """Ask the model for more accurate derivatives."""
-        sharpen = getattr(self.model, "sharpen", None)
-        return False if sharpen is None else bool(sharpen())
+    def refine_derivatives(self) -> bool:
+        return self.model.refine_derivatives()
 
     def boundary(self, position: int) -> int:
         return self.order.boundary(position)
+
+    def random_order(self) -> ChunkOrder:
+        return self.order
 
     def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
         """Row numbers of the file at the positions [lo, hi)."""
@@ -149,9 +151,6 @@ class ChunkedProblem(Modelled[Rows]):
         self._buffers, self._kept = [], 0
         if not self.source.fine:
             self._cache_room += self.max_memory // 3
-
-    def _problem(self, columns: Columns) -> Any:
-        return self.model.problem(columns)
 
     def _rows(self, lo: int, hi: int) -> Columns:
         """Columns at the positions [lo, hi), read if they are not kept yet."""

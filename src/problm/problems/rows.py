@@ -43,26 +43,20 @@ class Rows(Protocol):
         """The problem of these rows, all in memory."""
         ...
 
+    def refine_derivatives(self) -> bool:
+        """Use more accurate derivatives from now on; whether that was possible."""
+        ...
+
 
 M = TypeVar("M", bound=Rows)
 
 
-class Modelled(Generic[M]):
+class Modelled(Problem, Generic[M]):
     """What a problem takes over from the model of its rows, wherever these are."""
 
-    model: M
-
-    @property
-    def dim(self) -> int:
-        return self.model.dim
-
-    @property
-    def components(self) -> int:
-        return self.model.components
-
-    @property
-    def cost_bound(self) -> float:
-        return self.model.cost_bound
+    def __init__(self, model: M) -> None:
+        self.model = model
+        self.dim, self.components, self.cost_bound = model.dim, model.components, model.cost_bound
 
     def retract(self, theta: Theta, delta: Array) -> Theta:
         return self.model.retract(theta, delta)
@@ -96,7 +90,7 @@ class FunctionRows:
             total=self.total, components=self.components, retract=self.move, limits=self.limits, rng=rng,
         )  # fmt: skip
 
-    def sharpen(self) -> bool:
+    def refine_derivatives(self) -> bool:
         """Go over from forward to central differences; whether that was possible."""
         if self.jac != "2-point":
             return False
@@ -135,6 +129,9 @@ class CompiledRows:
         from .compiled import CompiledProblem
 
         return CompiledProblem(self.kernel, columns, fused=True, rng=rng)
+
+    def refine_derivatives(self) -> bool:
+        return False  # they are exact
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "kernel"}

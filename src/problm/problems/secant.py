@@ -16,14 +16,14 @@ batch the curvature of the noise is larger than that of the cost. Where trials a
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv, dsygvd
 
 from ..linalg.normal import Normal
-from ..solver.problem import Problem, Theta
+from ..solver.problem import Problem, Theta, Wrapper
 
 Array = NDArray[np.float64]
 
@@ -39,23 +39,17 @@ class _Known(NamedTuple):
     """(d, d) S, or None where nothing has been learned."""
 
 
-class SecantProblem:
+class SecantProblem(Wrapper):
     """A problem whose Gauss-Newton matrix over all residuals is corrected by what its steps have shown."""
 
-    learns = True
-    """So that steps are not extrapolated as well: of the pair ``head`` that took 66 iterations instead of 39."""
-
     def __init__(self, inner: Problem, floor: float = 0.05, cap: float = 2.0) -> None:
-        self.inner = inner
-        self.n, self.dim, self.cost_bound = inner.n, inner.dim, inner.cost_bound
+        super().__init__(inner)
+        self.learns = True  # steps are not extrapolated as well: the pair ``head`` took 66 iterations instead of 39
         self._floor, self._cap = floor, cap
         self._base: _Known | None = None  # the point that steps are tried from
         self._latest: _Known | None = None  # the last linearised one, which the solver may have refused
         self._step: tuple[Theta, Array] | None = None
         self._tried = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
 
     def gauss_newton(self, theta: Theta) -> Array | None:
         """(d, d) the Gauss-Newton matrix over all residuals at a point where a solve ended, uncorrected."""
@@ -71,12 +65,6 @@ class SecantProblem:
         self._step = (moved, delta) if self._base is not None and self._base.theta is theta else None
         self._tried += 1
         return moved
-
-    def costs(self, theta: Theta, lo: int, hi: int) -> Array:
-        return self.inner.costs(theta, lo, hi)
-
-    def cost(self, theta: Theta) -> float:
-        return self.inner.cost(theta)
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         normal = self.inner.linearize(theta, lo, hi, outer=outer, costs=costs)

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss
-from ..sampling.columns import SampledColumns
 from ..support.reduction import sum_chunks
+from .sampled import SampledProblem
 
 Array = NDArray[np.float64]
 Basis = Callable[[Any, Any], Any]
@@ -41,7 +41,7 @@ _NO_SQUARE = np.empty((0, 0))
 _STEP = float(np.finfo(float).eps) ** (1 / 3)
 
 
-class LinearSeparableProblem:
+class LinearSeparableProblem(SampledProblem):
     """Curves as residual blocks, their shared non-linear parameters alpha (d,) as theta.
 
     Parameters
@@ -82,7 +82,7 @@ class LinearSeparableProblem:
     ) -> None:
         self.loss = Loss.named("linear") if loss is None else loss
         self._basis, self._derivative = basis, derivative
-        self.x, self.dim, self._exact, self._threads = x, dim, exact, threads
+        self.x, self._exact, self._threads = x, exact, threads
         self.samples = int(y.shape[1])
         self.own_x = own_x
         self.own_sigma = sigma is not None and sigma.ndim == 2
@@ -93,32 +93,12 @@ class LinearSeparableProblem:
                 f"loss={self.loss.name!r}: curves with an x or sigma of their own take built-in losses only"
             )
         columns = [y, *([x] if own_x else []), *([sigma] if self.own_sigma else [])]
-        self.data = SampledColumns(columns, rng)
+        super().__init__(columns, dim, rng)
+        self.cost_bound = self.loss.bound
         self.terms = 0  # k, known from the first basis
+        self.components = max(1, self.samples)  # less k, from then on
         # About 512 KiB of samples a chunk stay in the cache of a core.
         self._chunk = max(8, 65536 // self.samples)
-
-    @property
-    def n(self) -> int:
-        return int(self.data.n)
-
-    @property
-    def components(self) -> int:
-        """Residuals of a curve less its eliminated coefficients."""
-        return max(1, self.samples - self.terms)
-
-    @property
-    def cost_bound(self) -> float:
-        return self.loss.bound
-
-    def boundary(self, position: int) -> int:
-        return self.data.order.boundary(position)
-
-    def release(self) -> None:
-        self.data.release()
-
-    def retract(self, theta: Array, delta: Array) -> Array:
-        return theta + delta
 
     def linearize(self, theta: Array, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         rows = self.data.rows(lo, hi)
@@ -187,6 +167,7 @@ class LinearSeparableProblem:
         phi = columns_of(self._basis(self.x if x is None else x, theta), shape, "basis")
         if self.terms == 0:
             self.terms = phi.shape[-1]
+            self.components = max(1, self.samples - self.terms)
         return phi if self.weight is None else phi * self.weight[:, None]
 
     def slopes(self, theta: Array, x: Any = None, count: int | None = None) -> Array:

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..linalg.normal import Normal
 from ..losses import Loss
-from ..sampling.columns import SampledColumns
+from .sampled import SampledProblem
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -36,7 +36,7 @@ INNER_STEPS = 50
 _STEP = float(np.finfo(float).eps) ** (1 / 3)
 
 
-class SeparableProblem:
+class SeparableProblem(SampledProblem):
     """Residual blocks that each have a few non-linear parameters of their own.
 
     Parameters
@@ -94,11 +94,11 @@ class SeparableProblem:
             raise ValueError(f"z0 must have the shape (blocks, own parameters), got {self.z.shape}")
         if not np.isfinite(self.z).all():
             raise ValueError("z0 must be finite")
-        self.data = SampledColumns([np.arange(len(self.z)), *(np.asarray(a) for a in data)], rng)
-        self.dim = int(dim)
+        super().__init__([np.arange(len(self.z)), *(np.asarray(a) for a in data)], int(dim), rng)
         self.loss = Loss.named("linear") if loss is None else loss
+        self.cost_bound = self.loss.bound
         self._residual, self._jac, self._inner_jac = residual, jac, inner_jac
-        self.retract = retract or _add
+        self._move = retract
         self._trial = self.z.copy()
         self._stamp = np.full(len(self.z), -1, dtype=np.int64)
         self._count = 0
@@ -106,21 +106,8 @@ class SeparableProblem:
         self._latest: tuple[int, Any] = (0, None)
         self._size = 0  # p, known from the first residuals
 
-    @property
-    def n(self) -> int:
-        return int(self.data.n)
-
-    @property
-    def components(self) -> int:
-        """Residuals of a block less its own parameters."""
-        return max(1, self._size - int(self.z.shape[1]))
-
-    @property
-    def cost_bound(self) -> float:
-        return self.loss.bound
-
-    def boundary(self, position: int) -> int:
-        return self.data.order.boundary(position)
+    def retract(self, theta: Any, delta: Array) -> Any:
+        return theta + delta if self._move is None else self._move(theta, delta)
 
     def linearize(self, theta: Any, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         if theta is not self._here[1]:
@@ -201,6 +188,7 @@ class SeparableProblem:
         if r.ndim != 2 or len(r) != len(z):
             raise ValueError(f"residual must return an array of shape ({len(z)}, p), one row a block; got {r.shape}")
         self._size = int(r.shape[1])
+        self.components = max(1, self._size - int(self.z.shape[1]))  # less what its own parameters explain
         return r
 
     def _inner_jacobian(self, theta: Any, z: Array, data: tuple[NDArray[Any], ...], p: int) -> Array:
@@ -283,7 +271,3 @@ def _checked(name: str, value: Any, shape: tuple[int, ...]) -> Array:
     if array.shape != shape:
         raise ValueError(f"{name} must return an array of shape {shape}, got {array.shape}")
     return array
-
-
-def _add(theta: Any, delta: Array) -> Any:
-    return theta + delta

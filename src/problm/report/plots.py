@@ -143,11 +143,11 @@ def _cloud(ax: Any, x: Array, y: Array) -> None:
 
 def residual_histogram(ax: Any, result: ShownResult, most: int = 200_000) -> None:
     """Histogram of the residuals of (at most) a large sample of the rows."""
-    problem = result.problem
-    if problem is None or not hasattr(problem, "residuals"):
+    try:
+        values = np.asarray(result.fun).ravel()
+    except RuntimeError:  # loaded from a file, or of a problem that gives none
         ax.set_axis_off()
         return
-    values = np.asarray(result.fun).ravel()
     if len(values) > most:
         values = values[:: -(-len(values) // most)]
     low, high = np.quantile(values, [0.001, 0.999])

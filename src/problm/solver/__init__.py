@@ -5,5 +5,6 @@ Calls `problm.linalg`, `problm.sampling`, `problm.losses` and `problm.support`; 
 """
 
 from .loop import solve
+from .problem import Problem
 
-__all__ = ["solve"]
+__all__ = ["Problem", "solve"]

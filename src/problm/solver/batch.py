@@ -9,8 +9,7 @@ of them are new, only those are gathered and evaluated; else all are, because ga
 about what evaluating it does (`problm.sampling.order`).
 
 A problem whose passes over everything wait for its data, not for arithmetic, says ``fused = True``: a trial on
-everything then linearises there too, so that an accepted step needs one pass and not two. A problem whose rows were
-not drawn one by one describes their changes by ``moments(values, lo, hi)`` (`problm.sampling.moments`).
+everything then linearises there too, so that an accepted step needs one pass and not two.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ class Batch:
         self.change = np.nan
         """Of the batch's mean cost, by the last trial."""
         self._trial_normal: Normal | None = None
-        self._fused = bool(getattr(problem, "fused", False))
         self._held = (0, 0)  # of known costs, those that the last accepted trial evaluated as its hold-out
         self._seconds_per_row = [0.0, 0.0]  # of residuals, of the Jacobian
 
@@ -65,9 +63,8 @@ class Batch:
 
     def grow(self, size: int) -> None:
         """Enlarge the batch; the point stays. The order may only be cut at certain places, so it may get larger."""
-        boundary = getattr(self.problem, "boundary", None)
-        if boundary is not None and size < self.n:
-            size = min(boundary(size), self.n)
+        if size < self.n:
+            size = min(self.problem.boundary(size), self.n)
         self.size = size
         if not self.full and size > len(self._costs):
             self._reserve(2 * size)
@@ -95,19 +92,17 @@ class Batch:
 
     def factor(self) -> Array | None:
         """Triangular factor of the batch's [J r] at theta, (d + 1, d + 1); None for large or unable problems."""
-        factor = getattr(self.problem, "factor", None)
-        size = self.size * getattr(self.problem, "components", 1) * (self.problem.dim + 1)
-        if factor is None or size > _LARGEST_FACTOR:
+        if self.size * self.problem.components * (self.problem.dim + 1) > _LARGEST_FACTOR:
             return None
-        self.jacobian_rows += self.size
-        self.jacobian_calls += 1
-        triangle: Array = factor(self.theta, 0, self.size)
+        triangle = self.problem.factor(self.theta, 0, self.size)
+        if triangle is not None:
+            self.jacobian_rows += self.size
+            self.jacobian_calls += 1
         return triangle
 
     def uncertainty(self) -> Array | None:
         """Norms of the errors of the batch's Jacobian at theta, column by column (d,); None where it is exact."""
-        uncertainty = getattr(self.problem, "uncertainty", None)
-        errors: Array | None = None if uncertainty is None else uncertainty(self.theta, 0, self.size)
+        errors = self.problem.uncertainty(self.theta, 0, self.size)
         if errors is not None:
             self.jacobian_rows += 2 * self.size
             self.jacobian_calls += 2
@@ -119,7 +114,7 @@ class Batch:
         began = time.perf_counter()
         self._trial_normal = None
         if self.full:
-            if self._fused:
+            if self.problem.fused:
                 self._trial_normal = self.problem.linearize(theta, 0, self.n, outer=False, costs=None)
                 self.jacobian_calls += 1
                 self.jacobian_rows += self.n
@@ -168,28 +163,16 @@ class Batch:
         after = self.problem.costs(theta, self.size, end)
         self._count_residuals(count)
         self._trial = (theta, costs, after, total)
-        return self._described(after - self._costs[self.size : end], self.size, end)
+        return self.problem.moments(after - self._costs[self.size : end], self.size, end)
 
     def first_costs(self) -> tuple[float, float]:
         """Mean cost of the batch at theta, and its standard error."""
-        moments = Moments.of(self._described(self.costs, 0, self.size))
+        moments = Moments.of(self.problem.moments(self.costs, 0, self.size))
         return moments.mean, moments.sd / math.sqrt(moments.units)
-
-    def _described(self, values: Array, lo: int, hi: int) -> Array | Moments:
-        """Values of the blocks at [lo, hi), or their moments where the problem did not draw them one by one."""
-        moments = getattr(self.problem, "moments", None)
-        if moments is None:
-            return values
-        described: Moments = moments(values, lo, hi)
-        return described
 
     def rows(self) -> NDArray[np.int64]:
         """The user's row numbers of the batch, (size,), for tests that treat rows differently."""
-        indices = getattr(self.problem, "indices", None)
-        if indices is None:
-            raise TypeError("this problem does not tell which rows a batch holds, so groups cannot be used")
-        found: NDArray[np.int64] = indices(0, self.size)
-        return found
+        return self.problem.indices(0, self.size)
 
     def accept(self) -> None:
         """Move to the last trial; its costs become the current ones."""
@@ -270,6 +253,4 @@ class Batch:
     def _release(self) -> None:
         if len(self._costs):
             self._costs = np.empty(0)
-            release: Any = getattr(self.problem, "release", None)
-            if release is not None:
-                release()
+            self.problem.release()

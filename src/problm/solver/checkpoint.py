@@ -80,11 +80,11 @@ class Checkpoint:
                     f"checkpoint={self.path!r} belongs to another solve: its {name} is {found.get(name)!r}, here it is "
                     f"{value!r}; move it away to start anew"
                 )
-        order = _order_of(run.problem)
+        order = run.problem.random_order()
         if order is not None and state["order"] is not None:
             order.restore(state["order"])
         if state["sharpened"]:
-            run.sharpened = run.problem.sharpen()  # type: ignore[attr-defined]
+            run.sharpened = run.problem.refine_derivatives()
         run.trusting = state["trusting"]
         for part, values in state["memory"].items():
             target = getattr(run, part)
@@ -115,7 +115,7 @@ class Checkpoint:
 
 
 def _state_of(run: _Run) -> dict[str, Any]:
-    order = _order_of(run.problem)
+    order = run.problem.random_order()
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -147,17 +147,11 @@ def _fingerprint(run: _Run) -> dict[str, Any]:
 
 def _probe(run: _Run) -> float | None:
     """Mean cost of the first batch at the point: tells whether the data are the same."""
-    order = _order_of(run.problem)
+    order = run.problem.random_order()
     first = run.first if run.before is None else run.before.first
     if order is None or first >= run.problem.n or order.drawn < first:
         return None
     return float(np.mean(run.problem.costs(run.batch.theta, 0, first)))
-
-
-def _order_of(problem: Any) -> Any:
-    """The problem's random order; None where everything is always read."""
-    order = getattr(problem, "order", None)
-    return getattr(getattr(problem, "data", None), "order", None) if order is None else order
 
 
 def _memory(part: Any) -> dict[str, Any]:

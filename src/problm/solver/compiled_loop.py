@@ -207,7 +207,8 @@ def sail(run: _Run, system: System) -> bool:
         normal.cost, radius, damping.length, damping.value, t.small_changes, t.small_step, t.believed, t.blind,
         last is not None,
     )  # fmt: skip
-    passed = (address_of(linearize_chunk, LINEARIZE), *run.problem.described())  # type: ignore[attr-defined]
+    assert run.compiled is not None
+    passed = address_of(linearize_chunk, LINEARIZE), *run.compiled
     steps: int = burst(*passed, limits, points, trail, gradient, hessian, largest, state, history)
     cost, radius, length, value, small_changes, small_step, believed, blind, follows, taken, tried, failed = (
         state.tolist()

@@ -24,13 +24,12 @@ from dataclasses import dataclass
 from scipy.special import gammaincinv
 
 from ..linalg.quadratic import System
+from .problem import JUMP
 
 KAPPA = 2.0
 SLOW = 2.0
 FAST = 16.0
 Q2_MAX = 0.5
-JUMP = 0.25
-"""Share of N above which the batch becomes everything, unless the problem says otherwise (``problem.jump``)."""
 
 
 @dataclass(slots=True)

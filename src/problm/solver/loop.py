@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +31,10 @@ from ..sampling.order import as_generator
 from .acceptance import Acceptance, FullBatch, Holdout, Step, Verdict, as_acceptance
 from .batch import Batch
 from .damping import Damping, TrustRegion, as_damping
-from .growth import JUMP, Growth
+from .growth import Growth
 from .options import Options
 from .outcome import not_finite, refuse_underflow, result_of
-from .problem import Problem, Theta
+from .problem import JUMP, Problem, Theta
 from .result import History, Result, State, Status
 from .termination import Termination
 
@@ -71,13 +70,17 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     -------
     Result. Never raises for want of convergence: ``status`` says how it ended.
     """
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"problem must be a problm.solver.Problem, got {type(problem).__name__}: derive it from that class"
+        )
     options = Options.of(**settings)
     policy = as_acceptance(options.acceptance)
     space = space or Space(problem.dim)
     first = options.initial_batch or policy.first_batch(problem.n, problem.dim)
     if policy.noise_rule and not options.initial_batch:
-        first = max(first, getattr(problem, "least_batch", 0))
-    near = first > _jump(problem, options) * problem.n or problem.n <= getattr(problem, "few", 0)
+        first = max(first, problem.least_batch)
+    near = first > _jump(problem, options) * problem.n or problem.n <= problem.few
     if near and not (options.initial_batch or policy.damping == "tenfold"):
         first = problem.n  # batches save nothing, or would become everything at their first growth
     first = min(first, problem.n, options.max_batch or problem.n)
@@ -108,29 +111,26 @@ class _Run:
     history: History = field(init=False)
 
     def __post_init__(self) -> None:
-        make: Callable[[Theta, int], Batch] | None = getattr(self.problem, "make_batch", None)
-        if make is not None and not isinstance(self.policy, (Holdout, FullBatch)):
+        own = self.problem.make_batch(self.theta, self.first)
+        if own is not None and not isinstance(self.policy, (Holdout, FullBatch)):
             raise ValueError(
                 f"acceptance: {type(self.policy).__name__} needs the costs of single rows in one place, which a "
                 "cluster does not give; use 'holdout', 'hoeffding-serfling', 'empirical-bernstein' or 'full'"
             )
-        self.batch = Batch(self.problem, self.theta, self.first) if make is None else make(self.theta, self.first)
+        self.batch = Batch(self.problem, self.theta, self.first) if own is None else own
         self.history = History() if self.before is None else self.before.history
         self.began: float = time.perf_counter() if self.before is None else self.before.began
         self.damping: Damping = as_damping(self.options.damping or self.policy.damping)
         o, n = self.options, self.problem.n
         self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
-        largest = getattr(self.problem, "largest_batch", None)
-        self.growth = Growth(n, o.accuracy, o.confidence, _jump(self.problem, o), largest)
+        self.growth = Growth(n, o.accuracy, o.confidence, _jump(self.problem, o), self.problem.largest_batch)
         self.rng: np.random.Generator | None = None
         self.previous: Theta = None
         # Where the last step over everything led, if it was not damped; the step; and the Gauss-Newton one.
         self.last: tuple[Theta, Array, Array] | None = None
         self.sharpened = self.trusting = False
-        self.sail: Callable[[_Run, System], bool] | None = getattr(self.problem, "sail", None)
-        if self.sail is not None and not self.unobserved():
-            self.sail = None
-        self.sailing = self.sail is not None
+        self.compiled = self.problem.for_compiled_loop() if self.unobserved() else None
+        self.sailing = self.compiled is not None
         self.tried = 0  # steps that it tried from the present point, in vain
         self.saver: Checkpoint | None = None
         self.first_costs: tuple[float, float] = (math.nan, math.inf)
@@ -189,7 +189,7 @@ class _Run:
                 self.grow(batch.n)  # erratum 11: the minimiser of a batch is not the answer
                 continue
 
-            if self.sailing and batch.full and self.sail is not None and self.sail(self, system):
+            if self.sailing and batch.full and self.sail(system):
                 continue  # many iterations like those below, in compiled code
             step = self.descend(system)
             if step is None:
@@ -210,7 +210,7 @@ class _Run:
                 self.damping.accept(step.ratio)
                 self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
                 self.termination.stepped(system, step.change, step.predicted, step.length, step.tries)
-                self.sailing = self.sail is not None
+                self.sailing = self.compiled is not None
             elif verdict.restores:
                 batch.move(verdict.restore)
             if verdict.grow_to == 0:
@@ -277,19 +277,24 @@ class _Run:
                 return None
         return None
 
+    def sail(self, system: System) -> bool:
+        from .compiled_loop import sail  # which only problems of few rows compile
+
+        return sail(self, system)
+
     def extrapolated(self, system: System) -> tuple[Array, float, float] | None:
         """What the last two steps over everything say about the next one, where the problem does not learn itself."""
         if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full:
             return None
-        if getattr(self.problem, "learns", False):
+        if self.problem.learns:
             return None
         return system.extrapolated(*self.last[1:])
 
     def sharpen(self) -> bool:
         """Ask the problem for more accurate derivatives, where differences may be why no step goes down: the
         Gauss-Newton step still promises a decrease."""
-        sharpen = getattr(self.problem, "sharpen", None)
-        if self.system.decrement <= self.options.ftol * self.system.cost or sharpen is None or not sharpen():
+        settled = self.system.decrement <= self.options.ftol * self.system.cost
+        if settled or not self.problem.refine_derivatives():
             return False
         self.sharpened = True
         self.termination.grown()
@@ -395,4 +400,4 @@ class _Trial:
 
 def _jump(problem: Problem, options: Options) -> float:
     """Share of all rows from which the batch becomes everything; whoever asks for an accuracy may want less."""
-    return JUMP if options.accuracy is not None else getattr(problem, "jump", JUMP)
+    return JUMP if options.accuracy is not None else problem.jump

@@ -55,7 +55,7 @@ def result_of(run: _Run, status: Status) -> Result:
         seconds=time.perf_counter() - run.began,
         active_mask=_active(run.space, x),
         fixed=run.space.fixed,
-        residuals_per_block=int(getattr(run.problem, "components", 1)),
+        residuals_per_block=run.problem.components,
         problem=run.problem,
     )
 
@@ -75,8 +75,7 @@ def _active(space: Space, x: Theta) -> NDArray[np.int64]:
 
 def not_finite(problem: Problem, theta: Theta) -> ValueError:
     """An error that names the first row, in the user's order, whose cost is not a number."""
-    locate = getattr(problem, "first_bad_row", None)
-    row = None if locate is None else locate(theta)
+    row = problem.first_bad_row(theta)
     where = "" if row is None else f" at row {row} of the data"
     return ValueError(
         f"residuals or Jacobian are not finite{where} for theta = {theta!r}: check fun, jac and the data, "
@@ -87,8 +86,8 @@ def not_finite(problem: Problem, theta: Theta) -> ValueError:
 def refuse_underflow(problem: Problem, theta: Theta) -> None:
     """Raise where the cost is zero only because squares of the residuals are too small for double precision: any point
     would then pass for a perfect fit."""
-    residuals = getattr(problem, "residuals", None)
-    largest = 0.0 if residuals is None else float(np.abs(residuals(theta)).max(initial=0.0))
+    residuals = problem.residuals(theta)
+    largest = 0.0 if residuals is None else float(np.abs(residuals).max(initial=0.0))
     if 0.0 < largest < 1e-150:
         raise ValueError(
             f"the residuals are so small (at most {largest:.1e}) that their squares are zero in double precision: "

@@ -197,7 +197,9 @@ class Result:
         """Residuals of all blocks at x, in the user's order, (n,) or (n, p): computed when asked for."""
         if self.problem is None:
             raise RuntimeError("a result that was loaded from a file has no data: its residuals cannot be computed")
-        residuals: Array = self.problem.residuals(self.x)
+        residuals: Array | None = self.problem.residuals(self.x)
+        if residuals is None:
+            raise RuntimeError("this problem gives no residuals of all rows; cost and gradient are there")
         return residuals[:, 0] if residuals.ndim == 2 and residuals.shape[1] == 1 else residuals
 
     @property
@@ -206,9 +208,9 @@ class Result:
 
         It has N d numbers, which nothing else here needs.
         """
-        if not hasattr(self.problem, "jacobian"):
+        jacobian: Array | None = None if self.problem is None else self.problem.jacobian(self.x)
+        if jacobian is None:
             raise RuntimeError("this problem gives no Jacobian of all residuals; hessian and covariance are there")
-        jacobian: Array = self.problem.jacobian(self.x)
         return jacobian[:, 0] if jacobian.ndim == 3 and jacobian.shape[1] == 1 else jacobian
 
     def keys(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..linalg.quadratic import System
+from .problem import FEW
 from .result import Status
 
 _FLAT = 8e-6
@@ -31,8 +32,6 @@ _FLAT = 8e-6
 columns. Their cosines alone are small anywhere in an ill-conditioned valley: of 100 random problems with conditions up
 to 1e12, 13 ended there with a success that was none."""
 
-FEW = 10_000
-"""Residuals up to which a pass costs next to nothing: a solve then goes on until the parameters have their digits."""
 ROUNDING = 1e-14
 """Relative change of a cost that its rounding may hide."""
 MOST_BLIND = 2
@@ -62,7 +61,7 @@ class Termination:
 
     @classmethod
     def of(cls, ftol: float, xtol: float, gtol: float | None, n: int) -> Termination:
-        if n <= FEW:
+        if n <= FEW:  # a pass costs next to nothing: go on until the parameters have their digits
             return cls(ftol, xtol, 1e-8 if gtol is None else gtol, 1e-8 * ftol, 100)
         return cls(ftol, xtol, 1e-5 if gtol is None else gtol, ftol)
 

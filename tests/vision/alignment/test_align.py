@@ -19,6 +19,7 @@ from problm.linalg.normal import Normal
 from problm.losses import LOSSES
 from problm.problems.secant import SecantProblem
 from problm.solver.loop import solve
+from problm.solver.problem import Problem
 from problm.vision.alignment.result import OVERLAYS
 from problm.vision.alignment.warps import MODELS, corner_error, nearest, transform
 
@@ -366,7 +367,7 @@ def test_standard_errors_of_the_corners() -> None:
     assert 0.4 < np.linalg.norm(scatter) / claimed < 2.5
 
 
-class _Valley:
+class _Valley(Problem):
     """Equal rows with a large residual ``3 - theta1^2 / 4`` at the minimum, whose curvature Gauss-Newton ignores."""
 
     n, dim, cost_bound = 100, 2, np.inf

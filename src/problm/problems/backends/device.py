@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ...linalg.normal import Normal
 from ...losses import Loss
 from ...sampling.columns import SampledColumns
+from ...sampling.order import RandomOrder
 from ...solver.problem import Theta
 from ..out_of_core import add_pairwise
 from ..rows import Columns, Modelled
@@ -86,6 +87,9 @@ class DeviceRows:
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> DeviceProblem:
         return DeviceProblem(self, columns, rng)
 
+    def refine_derivatives(self) -> bool:
+        return False  # they are exact
+
 
 class DeviceProblem(Modelled[DeviceRows]):
     """Residual blocks of columns in memory, evaluated chunk by chunk on a device."""
@@ -95,7 +99,7 @@ class DeviceProblem(Modelled[DeviceRows]):
     """Smaller batches are filled up to it."""
 
     def __init__(self, model: DeviceRows, columns: Columns, rng: np.random.Generator | int | None = 0) -> None:
-        self.model = model
+        super().__init__(model)
         self.data = SampledColumns(columns, rng)
         self.n = self.data.n
 
@@ -144,6 +148,9 @@ class DeviceProblem(Modelled[DeviceRows]):
 
     def boundary(self, position: int) -> int:
         return self.data.order.boundary(position)
+
+    def random_order(self) -> RandomOrder:
+        return self.data.order
 
     def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
         """The user's row numbers at the positions [lo, hi)."""

@@ -24,8 +24,7 @@ from ...kernels.kernel import Kernel, available_threads
 from ...linalg.normal import Normal
 from ...losses import Loss
 from ...problems.compiled import CompiledProblem
-from ...solver.growth import JUMP
-from ...solver.problem import Theta
+from ...solver.problem import JUMP, Theta
 from ..images.image import Image, Mask
 from . import kernels as ak
 from .pixel_order import PixelOrder

@@ -34,7 +34,7 @@ from ...kernels.kernel import CHUNK, available_threads, describe, loadable, squa
 from ...linalg.cholesky_compiled import CompiledCholesky
 from ...linalg.normal import Normal
 from ...losses import USER_CODE, Loss, as_loss
-from ...sampling.columns import SampledColumns
+from ...problems.sampled import SampledProblem
 from ...sampling.order import as_generator
 from ...solver.result import Result
 from ...support.reduction import sum_chunks
@@ -78,7 +78,7 @@ class AffineBundle:
         )
 
 
-class AffineProblem:
+class AffineProblem(SampledProblem):
     """Tracks seen in all C views as residual blocks, rotations and translations as parameters.
 
     A point theta, (11 C,), holds the rotations row by row and then the first two translations of each camera.
@@ -115,33 +115,12 @@ class AffineProblem:
         self._exact, self._threads = int(exact), threads
         # Views as (P, 2) columns: np.take would first copy a whole strided column to draw a few rows of it.
         views = [np.ascontiguousarray(loadable(view)) for view in observations]
-        self.data = SampledColumns([*views, loadable(depths)], rng)
+        super().__init__([*views, loadable(depths)], 5 * self.views - 6, rng)
+        self.components = 2 * self.views - 3  # residuals of a block less the three coordinates of its point
+        self.cost_bound = self.loss.bound
         self._everything: NDArray[np.int64] | None = None
         # Of two points: where the solver is, and its latest trial.
         self._frames: tuple[tuple[Any, Any], tuple[Any, Any]] = ((None, None), (None, None))
-
-    @property
-    def n(self) -> int:
-        return self.data.n
-
-    @property
-    def dim(self) -> int:
-        return 5 * self.views - 6
-
-    @property
-    def components(self) -> int:
-        """Residuals of a block less the three coordinates of its point."""
-        return 2 * self.views - 3
-
-    @property
-    def cost_bound(self) -> float:
-        return self.loss.bound
-
-    def boundary(self, position: int) -> int:
-        return self.data.order.boundary(position)
-
-    def release(self) -> None:
-        self.data.release()
 
     def retract(self, theta: Array, delta: Array) -> Array:
         here, new = self._frame(theta), self._empty_frame()

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from ...linalg.normal import Normal
 from ...losses import USER_CODE, Loss
 from ...sampling.order import RandomOrder
+from ...solver.problem import Problem
 from ...support.reduction import sum_chunks
 from .camera_models import GROUPS, MODELS, project
 from .kernels import COLUMNS, costs_chunk, homogeneous, linearize_chunk, move_cameras
@@ -47,7 +48,7 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_FLOAT = np.empty(0)
 
 
-class BundleProblem:
+class BundleProblem(Problem):
     """Cameras of a `Reconstruction` as parameters, its tracks as residual blocks.
 
     A point theta, (12 C + 8 G,), holds the rotations (row by row) and translations of the C images and the eight
@@ -96,6 +97,9 @@ class BundleProblem:
         self._scale2 = self.loss.scale**2
         self._tracks(model)
         self._parameters(model, set(free), set(fixed_images))
+        # What a block has left, in the mean, after its three point coordinates are taken out.
+        self.components = max(1, round((2 * len(self.xy) - 3 * self.n) / self.n))
+        self.cost_bound = self.loss.bound * self.longest
         self.order = RandomOrder(self.n, rng)
         self.base = np.empty((self.n, 4))
         homogeneous(np.ascontiguousarray(model.points, dtype=np.float64), self.kept, self.base)
@@ -115,6 +119,7 @@ class BundleProblem:
             self.image, self.xy = model.image[mine], model.xy[mine]
         if not len(self.kept):
             raise ValueError("model: no point is seen twice, so there is nothing to adjust")
+        self.n = len(self.kept)
         self.longest = int(lengths.max())
 
     def _parameters(self, model: Reconstruction, free: set[str], fixed: set[int]) -> None:
@@ -156,32 +161,18 @@ class BundleProblem:
             )
         if d == 0:
             raise ValueError("fixed_images, intrinsics: nothing is left to estimate; free an image or intrinsics")
-        self._dim = d
-
-    @property
-    def n(self) -> int:
-        return len(self.kept)
-
-    @property
-    def dim(self) -> int:
-        return self._dim
-
-    @property
-    def components(self) -> int:
-        """Residuals that a block has left, in the mean, after its three point coordinates are taken out."""
-        return max(1, round((2 * len(self.xy) - 3 * self.n) / self.n))
+        self.dim = d
 
     @property
     def degrees_of_freedom(self) -> int:
         """Residuals less all parameters, those of the points too; the gauge freedoms are no parameters."""
         return max(1, 2 * len(self.xy) - 3 * self.n - self.dim + self._gauge_size)
 
-    @property
-    def cost_bound(self) -> float:
-        return self.loss.bound * self.longest
-
     def boundary(self, position: int) -> int:
         return self.order.boundary(position)
+
+    def random_order(self) -> RandomOrder:
+        return self.order
 
     def retract(self, theta: Array, delta: Array) -> Array:
         return move_cameras(theta, np.ascontiguousarray(delta), self._local, self._tangent, self._camera)

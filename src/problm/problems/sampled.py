@@ -1,0 +1,50 @@
+"""Problems whose rows are columns in memory, read in random order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..sampling.columns import SampledColumns
+from ..sampling.order import RandomOrder
+from ..solver.problem import Problem
+
+
+class SampledProblem(Problem):
+    """The hooks of `problm.solver.problem.Problem` that follow from where the rows lie.
+
+    A subclass evaluates ``self.data.rows(lo, hi)``: the columns' rows at the positions [lo, hi), gathered once for a
+    batch, the columns themselves for [0, n).
+
+    Parameters
+    ----------
+    columns : arrays of equal length n.
+    dim : number of parameters.
+    rng : seed or Generator of the random order.
+    types : of the gathered columns; those of the columns if not given.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[NDArray[Any]],
+        dim: int,
+        rng: np.random.Generator | int | None = 0,
+        types: Sequence[np.dtype[Any]] | None = None,
+    ) -> None:
+        self.data = SampledColumns(columns, rng, types)
+        self.n, self.dim = self.data.n, dim
+
+    def boundary(self, position: int) -> int:
+        return self.data.order.boundary(position)
+
+    def random_order(self) -> RandomOrder:
+        return self.data.order
+
+    def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
+        return self.data.order.indices(lo, hi)
+
+    def release(self) -> None:
+        self.data.release()
