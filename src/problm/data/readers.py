@@ -1,20 +1,18 @@
-"""Sources that libraries read: Parquet through PyArrow, Zarr, Dask collections. Imported only when one is used."""
+"""Sources that libraries read: Parquet through PyArrow, Dask collections. Imported only when one is used."""
 
 from __future__ import annotations
 
 import glob
-import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.memory import as_bytes
+from ..support.files import explained
 from ..support.npy import sound_parquet
-from .sources import Column, Columns, Sliced, Source, choose
+from .sources import Column, Columns, choose
 
 _LEAST_BYTES = 1 << 18
 """Row groups are read together up to this size: fewer calls, and enough rows to be worth one."""
@@ -53,6 +51,7 @@ class ParquetRows:
     """Numeric columns of a Parquet file, of a folder or glob of files, or of a PyArrow dataset.
 
     A chunk is a row group, or several small ones. Integer columns must not have nulls; nulls of other columns are NaN.
+    Files are not trusted: PyArrow's decoders are, but not the numbers of rows that files announce.
     """
 
     fine = False
@@ -72,6 +71,7 @@ class ParquetRows:
         with sound_parquet(self._told):
             for fragment in data.get_fragments():
                 metadata = fragment.metadata
+                self._check_size(fragment, metadata)
                 for info in fragment.row_groups:
                     count = metadata.row_group(info.id).num_rows
                     if count:
@@ -96,6 +96,17 @@ class ParquetRows:
                 parts[j].append(values[max(lo - at, 0) : min(hi, end) - at])
             at = end
         return tuple(p[0] if len(p) == 1 else np.concatenate(p) for p in parts)
+
+    def _check_size(self, fragment: Any, metadata: Any) -> None:
+        """A column of equal numbers takes no room in the file, and any in memory: refuse what no file explains."""
+        each = sum(c.row_bytes for c in self.columns)
+        stored = [metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups)]
+        path = str(fragment.path)
+        size = os.path.getsize(path) if os.path.isfile(path) else max(sum(stored), 0)
+        if metadata.num_rows * each > explained(size):
+            raise ValueError(
+                f"{self._told}: {metadata.num_rows:,} rows are announced in {path}, which its size does not explain"
+            )
 
     def _table(self, group: int) -> Any:
         fragment, index = self._groups[group]
@@ -193,65 +204,3 @@ def split_columns(part: Any, columns: Sequence[Column]) -> Columns:
     if isinstance(part, np.ndarray):
         return (part,)
     return tuple(part[c.name].to_numpy() for c in columns)
-
-
-def open_zarr(path: str, columns: Sequence[str] | None) -> Source:
-    """A Zarr array, or the arrays of a group side by side."""
-    try:
-        import zarr
-    except ImportError as error:
-        raise _missing("Zarr") from error
-    with _sound_zarr(path):
-        opened = zarr.open(path, mode="r")
-        known = None if hasattr(opened, "shape") else _arrays(path, opened)
-    if known is None:
-        name = os.path.basename(path.rstrip("/"))
-        return Sliced([_ZarrColumn(path, name, opened)], [name])
-    names = choose("columns", columns, known)
-    if not names:
-        raise ValueError(f"{path} is a Zarr group without arrays")
-    with _sound_zarr(path):
-        return Sliced([_ZarrColumn(path, name, opened[name]) for name in names], names)
-
-
-def _arrays(path: str, group: Any) -> list[str]:
-    if not os.path.isdir(path):
-        return sorted(group.array_keys())
-    # Zarr would open all of them at once, and complain on stderr about every other one when one is damaged.
-    described = ("zarr.json", ".zarray")
-    names = [e.name for e in os.scandir(path) if any(os.path.isfile(os.path.join(e.path, d)) for d in described)]
-    return sorted(name for name in names if hasattr(group[name], "shape"))
-
-
-@contextmanager
-def _sound_zarr(path: str) -> Iterator[None]:
-    """Damaged metadata makes Zarr raise almost anything: a ValueError that names the file."""
-    try:
-        yield
-    except (MemoryError, FileNotFoundError):
-        raise
-    except Exception as error:
-        if path in str(error):
-            raise
-        raise ValueError(f"{path} cannot be read as Zarr: {type(error).__name__}: {error}") from None
-
-
-class _ZarrColumn:
-    """A Zarr array whose chunks fit into memory, and whose errors name it."""
-
-    def __init__(self, path: str, name: str, array: Any) -> None:
-        self.path, self.array = path, array
-        self.shape: tuple[int, ...] = tuple(array.shape)
-        self.chunks: tuple[int, ...] = tuple(array.chunks)
-        if not self.shape:
-            raise ValueError(f"{path}: {name} is a single number, not one for each row")
-        size, room = math.prod(self.chunks) * array.dtype.itemsize, as_bytes(None)
-        if size > room:
-            raise ValueError(
-                f"{path}: a chunk of {name} takes {size / 1e9:.3g} GB unpacked, and at most {room / 1e9:.3g} GB are "
-                "read into memory (half of what is free)"
-            )
-
-    def __getitem__(self, rows: slice) -> Any:
-        with _sound_zarr(self.path):
-            return self.array[rows]

@@ -25,8 +25,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.files import open_regular
 from ..support.memory import as_bytes
-from ..support.npy import load_arrays, read_header, unharmed
+from ..support.npy import load_arrays, members, most_of, read_header, unharmed
 
 Columns = tuple[NDArray[Any], ...]
 FINE_BYTES = 1 << 16
@@ -304,12 +305,12 @@ def _joined(named: Sequence[tuple[str, Any]]) -> Source:
 def _open_path(path: str, columns: Sequence[str] | None) -> Source:
     suffix = Path(path.rstrip("/")).suffix.lower()
     if suffix == ".npy":
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return FileColumns(*_header(path, file, os.path.basename(path)))
     if suffix == ".npz":
         return _open_npz(path, columns)
     if suffix == ".zarr":
-        from .readers import open_zarr
+        from .zarr_arrays import open_zarr
 
         return open_zarr(path, columns)
     if suffix in (".parquet", ".pq") or "://" in path or os.path.isdir(path):
@@ -321,23 +322,24 @@ def _open_path(path: str, columns: Sequence[str] | None) -> Source:
 
 def _open_npz(path: str, columns: Sequence[str] | None) -> Source:
     """Arrays of an uncompressed ``.npz`` are read in place; of a compressed one, loaded."""
-    with open(path, "rb") as opened, unharmed(path), zipfile.ZipFile(opened) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        names = choose("columns", columns, list(members))
+    with open_regular(path) as opened, unharmed(path), zipfile.ZipFile(opened) as archive:
+        known = members(path, archive, os.path.getsize(path))
+        names = choose("columns", columns, list(known))
         raws: list[Raw] = []
         lengths_seen = set()
-        if any(members[name].compress_type != zipfile.ZIP_STORED for name in names):
+        if any(known[name].compress_type != zipfile.ZIP_STORED for name in names):
             arrays = load_arrays(path, names)
             return Sliced([arrays[name] for name in names], names)
         for name in names:
-            with archive.open(members[name]) as file:
+            with archive.open(known[name]) as file:
                 n, (raw,) = _header(path, file, name)
             lengths_seen.add(n)
-            with open(path, "rb") as whole:
-                # The local header repeats name and extra field, with lengths of its own, before the data.
-                whole.seek(members[name].header_offset + 26)
-                lengths = np.frombuffer(whole.read(4), dtype="<u2")
-            begin = members[name].header_offset + 30 + int(lengths.sum())
+            # The local header repeats name and extra field, with lengths of its own, before the data.
+            opened.seek(known[name].header_offset + 26)
+            lengths = np.frombuffer(opened.read(4), dtype="<u2")
+            begin = known[name].header_offset + 30 + int(lengths.sum())
+            if raw.offset + n * raw.column.row_bytes > most_of(known[name]):
+                raise ValueError(f"{path} is cut short: {name} announces more than its member of the archive holds")
             raws.append(Raw(path, begin + raw.offset, raw.column))
     if len(lengths_seen) != 1:
         raise ValueError(f"{path}: all arrays must have the same number of rows, got {sorted(lengths_seen)}")

@@ -4,8 +4,9 @@ Text is read by PyArrow where it is installed (about 30 million numbers a second
 million); what they cannot make sense of is read again, line by line, by a strict reader that either knows better
 (comments among the rows, missing values) or names the line and the column that is wrong.
 
-Files are data, never programs: no pickle, no decompression of text, and nothing is allocated before its size was
-compared with a limit.
+Files are data, never programs, and none is trusted: no pickle, no decompression of text, no pipes or devices, no text
+with holes; nothing is allocated before its size was compared with a limit and, in Parquet, where a column of equal
+numbers takes no room, with the size of the file.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.files import explained, open_regular, refuse_holes
 from ..support.npy import sound_parquet
 
 Array = NDArray[Any]
@@ -136,7 +138,8 @@ class _Layout:
 
 def _layout(path: Path) -> _Layout:
     """Delimiter, header and names from the beginning of a file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        refuse_holes(file, path)
         head = file.read(_HEAD)
         whole = not file.read(1)
     if b"\0" in head:
@@ -350,6 +353,8 @@ def _read_parquet(path: Path, wanted: list[str], max_bytes: int) -> dict[str, Ar
     if rows == 0:
         raise ValueError(f"{path} holds no rows")
     needed = 8 * rows * len(wanted)
+    if needed > explained(path.stat().st_size):
+        raise ValueError(f"{path}: {rows:,} rows are announced, which its {path.stat().st_size:,} bytes do not explain")
     if needed > max_bytes:
         raise ValueError(
             f"{path}: {len(wanted)} columns of {rows:,} rows take {needed / 1e9:.1f} GB, and at most "

@@ -9,19 +9,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import __version__
 from ..report.serialize import array, number, plain, point
-from ..support.files import write_atomically
+from ..support.files import open_regular, refuse_holes, write_atomically
+from ..support.memory import as_bytes
 from .result import History, Result, Status
 
 FORMAT = "problm.result"
 VERSION = 1
 MAX_BYTES = 1 << 28
+_TEXT_TO_MEMORY = 40
+"""Bytes of objects that a byte of JSON may become: ``[],`` takes most."""
 _NUMBERS = ("cost", "optimality", "cosine", "residual_passes", "jacobian_passes", "seconds")
 _COUNTS = ("n", "batch_size", "nfev", "njev", "residuals_per_block")
 
@@ -112,13 +114,19 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Result:
-    """Read a result that `save` wrote."""
-    path = Path(path)
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise ValueError(f"{path} has {size:,} bytes, and at most {MAX_BYTES:,} are read as a result")
+    """Read a result that `save` wrote, from wherever it comes.
+
+    Trusted is nothing: JSON of known names and shapes, or a ValueError. What it claims (that a fit was certified, say)
+    is as good as who wrote it. Memory is what the text explains, at most `_TEXT_TO_MEMORY` times its size.
+    """
+    limit = min(MAX_BYTES, as_bytes(None) // _TEXT_TO_MEMORY)
+    with open_regular(path) as file:
+        refuse_holes(file, path)
+        text = file.read(limit + 1)
+    if len(text) > limit:
+        raise ValueError(f"{os.fspath(path)} is too large: at most {limit:,} bytes are read as a result")
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     return from_dict(data)

@@ -1,32 +1,141 @@
-"""Writing files so that a final name never holds half a file."""
+"""Files: writing them so that a final name never holds half of one, and opening those of strangers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO, TextIO
+
+Content = str | bytes | Iterable[str]
+EXPANSION = 1000
+"""Bytes of memory that a byte of a packed file explains; deflate, as in PNG and NPZ, reaches 1032."""
+UNPACKED_FREELY = 1 << 26
+"""Bytes that any packed file may take in memory, however small it is."""
 
 
-def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
     """Write a file under a temporary name in the same folder, flush it to disk, and rename it.
 
-    Whoever looks at ``path`` sees the old file or the new one, also after a crash or on a full disk.
+    Whoever looks at ``path`` sees the old file or the new one, also after a crash or on a full disk. The temporary name
+    cannot be foreseen and must not exist, so nobody can place a link there; a link under the final name is replaced,
+    not followed. Devices, pipes and folders are refused. A replaced file passes its permissions on.
+
+    Parameters
+    ----------
+    path : the final name.
+    content : text, bytes, or pieces of text that need not be in memory at once.
     """
+    write_with(path, lambda file: _put(file, content))
+
+
+def write_with(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:
+    """As `write_atomically`, with a function that writes to the open file."""
     target = Path(path)
-    data = content.encode() if isinstance(content, str) else content
-    temporary = target.with_name(f".{target.name[:50]}.{secrets.token_hex(6)}.part")
+    mode = _mode_of(target)
+    temporary = target.with_name(f".{target.name[:50]}.{secrets.token_hex(8)}.part")
+    made = False
     try:
         # Opened rather than made by tempfile, so that the user's umask decides who may read it.
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        made = True
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), mode)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        if made:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
         if isinstance(error, OSError) and error.errno is not None:  # nobody knows the temporary name
             raise OSError(error.errno, error.strerror, os.fspath(target)) from error
         raise
+    flush_folder(target.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Let a renaming reach the disk, where the system can be asked for it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file for reading; a pipe, a device or a folder under its name is a ValueError, and nobody waits for it."""
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError(f"{os.fspath(path)} is not a regular file")
+    return file
+
+
+def refuse_holes(file: BinaryIO | TextIO, path: str | os.PathLike[str]) -> None:
+    """Refuse a text file with holes: what the system reads there are zero bytes, gigabytes of them that are nowhere."""
+    if not hasattr(os, "SEEK_HOLE"):
+        return
+    handle = file.fileno()
+    with contextlib.suppress(OSError):  # a system that knows no holes
+        at = os.lseek(handle, 0, os.SEEK_CUR)
+        size = os.fstat(handle).st_size
+        hole = os.lseek(handle, 0, os.SEEK_HOLE) if size else 0
+        os.lseek(handle, at, os.SEEK_SET)
+        if hole < size:
+            raise ValueError(f"{os.fspath(path)} is not text (it has a hole at byte {hole})")
+
+
+def explained(stored: int) -> int:
+    """Bytes of memory that a packed file of so many bytes may ask for."""
+    return UNPACKED_FREELY + EXPANSION * stored
+
+
+def text_lines(path: str | os.PathLike[str], longest: int) -> Iterator[tuple[int, str]]:
+    """Lines of a text file in UTF-8 with their numbers, without their ends; none longer than ``longest`` bytes."""
+    with open_regular(path) as file:
+        refuse_holes(file, path)
+        number = 0
+        while line := file.readline(longest + 1):
+            number += 1
+            if len(line) > longest:
+                raise ValueError(f"{os.fspath(path)}, line {number}: longer than {longest:,} bytes")
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{os.fspath(path)}: not a text file in UTF-8 ({error.reason})") from None
+            yield number, text.rstrip("\r\n")
+
+
+def _put(file: BinaryIO, content: Content) -> None:
+    if isinstance(content, bytes):
+        file.write(content)
+    elif isinstance(content, str):
+        file.write(content.encode())
+    else:
+        for part in content:
+            file.write(part.encode())
+
+
+def _mode_of(target: Path) -> int | None:
+    """Permissions of the regular file that is there; None if there is none, or a link."""
+    try:
+        found = os.lstat(target).st_mode
+    except OSError:
+        return None
+    if stat.S_ISLNK(found):
+        return None
+    if not stat.S_ISREG(found):
+        kind = "a folder" if stat.S_ISDIR(found) else "a device or pipe"
+        raise ValueError(f"{os.fspath(target)} is {kind}, which no file replaces: give another name")
+    return stat.S_IMODE(found) & 0o777
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))

@@ -1,8 +1,10 @@
 """Arrays from ``.npy`` and ``.npz`` files that may come from anywhere.
 
 NumPy's own reader is written for files that one trusts in everything but pickles: damaged archives end in half a dozen
-kinds of exceptions, and a compressed one of a few kilobytes can unpack to any size. Here every damage is a ValueError
-that names the file, and what a header announces is compared with a limit before memory is taken for it.
+kinds of exceptions, and a compressed one of a few kilobytes can unpack to any size. Here nothing is trusted: every
+damage is a ValueError that names the file, Python objects are never unpickled, names of members are names and no paths,
+and what a header announces is compared with what is stored (`problm.support.files.explained`) and with the free memory
+before any is taken for it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .files import explained, open_regular
 from .memory import as_bytes
 
 Array = NDArray[Any]
@@ -86,22 +89,42 @@ def load_arrays(
     {'x': array([0, 1, 2])}
     """
     room = as_bytes(None) if max_bytes is None else max_bytes
-    with open(path, "rb") as raw:
-        if raw.read(6) == b"\x93NUMPY":
-            size = raw.seek(0, os.SEEK_END)
-            raw.seek(0)
+    with open_regular(path) as raw:
+        begin = raw.read(6)
+        size = raw.seek(0, os.SEEK_END)
+        raw.seek(0)
+        if begin == b"\x93NUMPY":
             with unharmed(path):
                 return {"array": _read(path, raw, "array", min(room, size), room)}
-        raw.seek(0)
         found: dict[str, Array] = {}
         with unharmed(path), zipfile.ZipFile(raw) as archive:
-            for info in archive.infolist():
-                name = info.filename.removesuffix(".npy")
+            for name, info in members(path, archive, size).items():
                 if names is None or name in names:
                     with archive.open(info) as file:
-                        found[name] = _read(path, file, name, room, room)
+                        found[name] = _read(path, file, name, most_of(info), room)
                     room -= found[name].nbytes
         return found
+
+
+def members(path: str | os.PathLike[str], archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    """What an archive of so many bytes holds, by name; refused where its members claim the same bytes twice."""
+    infos = archive.infolist()
+    if sum(info.compress_size for info in infos) > size:
+        raise ValueError(f"{os.fspath(path)} cannot be read as an archive: its members overlap")
+    for info in infos:
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{os.fspath(path)}: {info.filename} is packed in a way that NumPy does not use")
+    found = {info.filename.removesuffix(".npy"): info for info in infos}
+    if len(found) < len(infos):
+        raise ValueError(f"{os.fspath(path)} cannot be read as an archive: two members have the same name")
+    return found
+
+
+def most_of(info: zipfile.ZipInfo) -> int:
+    """Bytes that a member can hold."""
+    if info.compress_type == zipfile.ZIP_STORED:
+        return min(info.file_size, info.compress_size)
+    return min(info.file_size, explained(info.compress_size))
 
 
 def _read(path: str | os.PathLike[str], file: Any, name: str, most: int, room: int) -> Array:
@@ -117,7 +140,7 @@ def _read(path: str | os.PathLike[str], file: Any, name: str, most: int, room: i
             "into memory (half of what is free)"
         )
     if need > most:
-        raise ValueError(f"{os.fspath(path)} is cut short: {name} needs {need} bytes, the file has {most}")
+        raise ValueError(f"{os.fspath(path)} is cut short: {name} needs {need} bytes, the file explains at most {most}")
     content = np.empty(need, dtype=np.uint8)
     view, done = content.data, 0
     while done < need:

@@ -2,7 +2,10 @@
 
 BAL has the camera look along -z: its point is projected to ``-(x, y) / z``. The reader turns the camera by 180
 degrees about x and flips the image's y, which makes the model exactly COLMAP's RADIAL with its principal point at 0
-and leaves the length of every residual as it was. What a file says is not trusted (`problm.vision.bundle.file_values`).
+and leaves the length of every residual as it was.
+
+What a file says is not trusted (`problm.vision.bundle.file_values`). The counts that it begins with bound how much of
+it is read, and a packed file may unpack to a hundred times its size: digits that mean something do not pack better.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...support.files import open_regular, refuse_holes
 from ...support.memory import as_bytes
 from .camera_models import Intrinsics
 from .file_values import named, whole_numbers
@@ -25,7 +29,11 @@ from .reconstruction import Reconstruction, tracks_of
 Array = NDArray[np.float64]
 _TEXT_TO_MEMORY = 8
 """Bytes that a byte of text may take while it is read: the text twice, its numbers, and what is made of them."""
-_PIECE = 1 << 22
+_PIECE = 1 << 20
+_LONGEST_NUMBER = 64
+"""Bytes of text for each number that the counts announce, blanks included."""
+_EXPANSION = 100
+"""Bytes of text that a byte of a packed file explains; those of the collection unpack to four."""
 
 
 def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
@@ -101,28 +109,48 @@ def _bal_camera(path: str, i: int, f: float, k1: float, k2: float) -> Intrinsics
 
 
 def _unpacked(name: str) -> bytes:
-    """The text of a file, unpacked if need be; no more of it than memory allows, whatever the file unpacks to."""
-    limit = as_bytes(None) // _TEXT_TO_MEMORY
+    """The text of a file, unpacked if need be; no more than its counts, its size and the memory explain."""
     parts: list[bytes] = []
-    with open(name, "rb") as raw:
+    with open_regular(name) as raw:
         # By what it begins with, not by its name: downloads lose their endings.
         begin = raw.read(3)
+        size = raw.seek(0, os.SEEK_END)
         raw.seek(0)
         file: Any = raw
         if begin[:2] == b"\x1f\x8b" or name.endswith(".gz"):
             file = gzip.GzipFile(fileobj=raw)
         elif begin == b"BZh" or name.endswith(".bz2"):
             file = bz2.BZ2File(raw)
+        else:
+            refuse_holes(raw, name)
+        limits = [(as_bytes(None) // _TEXT_TO_MEMORY, "the most that fits in memory")]
+        if file is not raw:
+            limits.append((_PIECE + _EXPANSION * size, f"{_EXPANSION} times its size: unpack it yourself to read it"))
+        read = 0
         try:
             while part := file.read(_PIECE):
+                if not parts:
+                    limits.append((_announced(part), "which its first three numbers do not explain"))
                 parts.append(part)
-                if len(parts) * _PIECE > limit + _PIECE:
-                    raise ValueError(
-                        f"{name} holds more than {limit / 1e9:.3g} GB of text, the most that fits in memory"
-                    )
+                read += len(part)
+                limit, why = min(limits)
+                if read > limit:
+                    raise ValueError(f"{name} holds more than {limit / 1e9:.3g} GB of text, {why}")
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{name} cannot be unpacked: {error}") from None
     return b"".join(parts)
+
+
+def _announced(begin: bytes) -> int:
+    """Most bytes of text that the counts at the beginning of a file explain."""
+    words = begin[:4096].split(None, 3)[:3]
+    try:
+        cameras, points, observations = (float(word) for word in words)
+        return _PIECE + max(0, int(_LONGEST_NUMBER * (3 + 4 * observations + 9 * cameras + 3 * points)))
+    except ValueError:  # which will be said of what is in the first piece
+        return _PIECE
+    except OverflowError:
+        return 2**62
 
 
 def _numbers(text: bytes, name: str) -> Array:

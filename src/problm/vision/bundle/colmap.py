@@ -1,6 +1,8 @@
 """COLMAP's text models: ``cameras.txt``, ``images.txt`` and ``points3D.txt``.
 
-Every reference in them must lead somewhere, and an error names the file, the line and what was expected.
+Nothing in them is trusted: every reference must lead somewhere, every number be finite, no line be longer than 64 MiB;
+names of images are text, never paths that are opened; memory is what the text explains, some ten times its size. An
+error names the file, the line and what was expected. Files are written as `problm.support.files` does.
 """
 
 from __future__ import annotations
@@ -13,11 +15,16 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ...support.files import text_lines, write_atomically
 from .camera_models import Intrinsics
 from .file_values import named, whole_numbers
 from .reconstruction import Reconstruction
 
 Array = NDArray[np.float64]
+FILES = ("cameras.txt", "images.txt", "points3D.txt")
+"""Of a text model, in the order in which they are written."""
+_LONGEST_LINE = 1 << 26
+"""Bytes: the features of an image are one line, some 40 bytes each."""
 
 
 def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
@@ -49,7 +56,7 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
     root = Path(folder)
     if root.is_file():
         raise NotADirectoryError(f"{root} is a file: give the folder of the COLMAP model (a BAL file: problm.read_bal)")
-    for name in ("cameras.txt", "images.txt", "points3D.txt"):
+    for name in FILES:
         if not (root / name).is_file():
             hint = "; a binary model must be converted to text" if (root / name).with_suffix(".bin").exists() else ""
             raise FileNotFoundError(f"{root}: a COLMAP text model needs the file {name}{hint}")
@@ -144,18 +151,8 @@ def write_colmap(model: Reconstruction, folder: str | os.PathLike[str]) -> None:
             numbers = " ".join(map(repr, X)) + " " + " ".join(map(str, color))
             yield f"{model.point_ids[j]} {numbers} {error!r} {seen}\n"
 
-    for name, lines in (("cameras.txt", cameras), ("images.txt", images), ("points3D.txt", points)):
-        _write_atomically(root / name, lines())
-
-
-def _write_atomically(path: Path, lines: Iterator[str]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    for name, lines in zip(FILES, (cameras, images, points), strict=True):
+        write_atomically(root / name, lines())
 
 
 def _fail(path: Path, line: int, message: str) -> NoReturn:
@@ -163,12 +160,7 @@ def _fail(path: Path, line: int, message: str) -> NoReturn:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with open(path, encoding="utf-8-sig") as file:
-        try:
-            for number, line in enumerate(file, 1):
-                yield number, line.rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: not a text file in UTF-8 ({error.reason})") from None
+    return text_lines(path, _LONGEST_LINE)
 
 
 def _data_lines(path: Path) -> Iterator[tuple[int, str]]:

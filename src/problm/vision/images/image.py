@@ -4,6 +4,9 @@ An `Image` is a plane of numbers as the compiled kernels read it: uint8, uint16 
 channels interleaved, with the value of one stored unit (1/255, 1/65535 or 1, so that integer images span 0 to 1 and
 floats are taken as they are) and, if some pixels are to be ignored, a mask. Grey uint8 images are used in place.
 What is made of images (blurred ones, pyramids) is in `problm.vision.images.pyramid`.
+
+Image files are not trusted: only formats that are pictures are opened (`FORMATS`), and their announced size is compared
+with a limit and with the size of the file before a pixel is decoded. Pillow's decoders are trusted with the rest.
 """
 
 from __future__ import annotations
@@ -22,12 +25,16 @@ from numba import types
 from numpy.typing import ArrayLike, NDArray
 
 from ...jit.njit import njit
+from ...support.files import explained
 
 MIN_SIDE = 16
 """Least width and height of an image, in pixels."""
 MAX_PIXELS = 2**28
 _LARGEST_FILE = 16 * MAX_PIXELS  # bytes: four numbers of 32 bits a pixel
 """Most pixels of an image (268 megapixels): a float32 copy of it takes a gigabyte."""
+
+FORMATS = ("PNG", "JPEG", "MPO", "TIFF", "BMP", "GIF", "PPM", "WEBP", "JPEG2000", "TGA", "AVIF")
+"""What is read of files. Pillow knows more, among them some that run other programs (EPS) or that nobody tests."""
 
 Mask = NDArray[np.bool_]
 Plane = NDArray[Any]
@@ -229,9 +236,16 @@ def _from_file(path: Path, name: str) -> Plane:
         if path.stat().st_size > _LARGEST_FILE:
             raise ValueError(f"it has more than {_LARGEST_FILE} bytes")
         # From memory, where Pillow gets no more than there is: of a file it asks for what a header announces.
-        opened = Pil.open(BytesIO(path.read_bytes()))
+        content = path.read_bytes()
+        Pil.init()
+        opened = Pil.open(BytesIO(content), formats=[form for form in FORMATS if form in Pil.OPEN])
     with opened as picture:
         _check_size(picture.size[1], picture.size[0], name)
+        if picture.size[0] * picture.size[1] > explained(len(content)):
+            raise ValueError(
+                f"{name}: the file {str(path)!r} of {len(content)} bytes announces {picture.size[0]} x "
+                f"{picture.size[1]} pixels, more than it explains; pass an array instead"
+            )
         with _readable(path, name):
             return _from_pil(ImageOps.exif_transpose(picture))
 
@@ -246,7 +260,7 @@ def _readable(path: Path, name: str) -> Iterator[None]:
     except Exception as error:
         raise ValueError(
             f"{name}: the file {str(path)!r} cannot be read as an image ({error}); is it complete, and a PNG, JPEG, "
-            "TIFF or other format that Pillow knows?"
+            "TIFF, WebP, BMP, GIF, PPM, JPEG 2000, TGA or AVIF file?"
         ) from error
 
 

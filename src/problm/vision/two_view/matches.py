@@ -15,6 +15,7 @@ from numba import types
 from numpy.typing import ArrayLike, NDArray
 
 from ...jit.njit import njit
+from ...support.files import open_regular, refuse_holes
 from ...support.memory import as_bytes
 from ...support.npy import load_arrays
 
@@ -230,6 +231,8 @@ def read_matches(path: str | Path) -> tuple[Array, Array]:
             raise ValueError(f"{path}: expected arrays x1 and x2, or a single one; found {', '.join(arrays)}")
         return _split(path, next(iter(arrays.values())))
     limit = as_bytes(None) // _TEXT_TO_MEMORY
+    with open_regular(path) as file:
+        refuse_holes(file, path)
     if path.stat().st_size > limit:
         raise ValueError(
             f"{path} has {path.stat().st_size / 1e9:.1f} GB of text, and at most {limit / 1e9:.1f} GB are read: "
@@ -305,6 +308,7 @@ def read_intrinsics(path: str | Path) -> tuple[Array, Array]:
     """
     path = Path(path)
     suffix = path.suffix.lower()
+    open_regular(path).close()
     if path.stat().st_size > _LARGEST_CAMERA:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes; at most {_LARGEST_CAMERA:,} are read as cameras")
     if suffix in (".npy", ".npz"):

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...support.files import write_with
+
 Array = NDArray[np.float64]
 _INLIER, _OUTLIER = "#1b6fb5", "#d95f02"  # told apart without red and green
 
@@ -114,12 +116,7 @@ def plot_matches(
 
 def save_figure(figure: Any, path: Path) -> None:
     """Write a figure atomically: a reader never sees half a file."""
-    part = path.with_name(f".{path.stem}.part{path.suffix}")
-    try:
-        figure.savefig(part, dpi=120)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_with(path, lambda file: figure.savefig(file, dpi=120, format=path.suffix[1:] or None))
 
 
 def _draw_lines(

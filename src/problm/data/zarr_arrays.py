@@ -1,0 +1,257 @@
+"""Zarr arrays from folders that may come from anywhere.
+
+A Zarr folder names the codecs that its chunks are decoded by, and some of the known ones run code (pickle) or take any
+amount of memory. Nothing in a folder is trusted: metadata are read and checked here before Zarr sees them, numbers and
+the codecs of `FILTERS` and `COMPRESSORS` are all that is decoded, and no chunk that unpacks to more than its announced
+size is. Whoever needs more opens the array with Zarr and passes it as data: that is the caller's trust, not ours.
+"""
+
+from __future__ import annotations
+
+import bz2
+import json
+import lzma
+import math
+import os
+import stat
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+try:
+    import zarr
+    from zarr.storage import LocalStore
+except ImportError as error:
+    raise ImportError("Zarr is needed for this kind of data: pip install 'problm[big]'") from error
+
+from ..support.files import open_regular
+from ..support.memory import as_bytes
+from .sources import Sliced, Source, choose
+
+FILTERS = frozenset(
+    {"bytes", "transpose", "delta", "shuffle", "bitround", "quantize", "fixedscaleoffset", "astype", "crc32", "crc32c"}
+    | {"adler32", "fletcher32"}
+)
+"""Codecs that neither pack nor run anything."""
+COMPRESSORS = frozenset(["blosc", "zstd", "lz4", "gzip", "zlib", "bz2", "lzma"])
+_NUMBERS = frozenset(f"{kind}{8 * size}" for kind in ("int", "uint", "float") for size in (1, 2, 4, 8)) | {"bool"}
+_MAX_METADATA = 1 << 24
+_MOST_CHUNKS = 1 << 24
+_SLACK = 1 << 16
+"""Bytes that a chunk may unpack to beyond its numbers: checksums, and the ends of blocks."""
+
+
+def open_zarr(path: str, columns: Sequence[str] | None) -> Source:
+    """A Zarr array, or the arrays of a group side by side."""
+    if "://" in path:
+        return _from_address(path, columns)
+    if not os.path.isdir(path):
+        raise FileNotFoundError(2, "there is no such Zarr folder", path)
+    name = os.path.basename(os.path.normpath(path))
+    if (single := _described(path, path, name)) is not None:
+        return Sliced([_opened(path, path, single)], [name])
+    known: dict[str, _Described] = {}
+    for entry in sorted(os.scandir(path), key=lambda e: e.name):
+        if entry.is_dir() and (found := _described(path, entry.path, entry.name)) is not None:
+            known[entry.name] = found
+    names = choose("columns", columns, known)
+    if not names:
+        raise ValueError(f"{path} is a Zarr group without arrays")
+    return Sliced([_opened(path, os.path.join(path, name), known[name]) for name in names], names)
+
+
+@dataclass(frozen=True)
+class _Described:
+    """An array whose metadata were checked."""
+
+    name: str
+    version: int
+    chunk_bytes: int
+    compressor: str | None
+
+
+def _described(path: str, folder: str, name: str) -> _Described | None:
+    """What a folder says about its array, None if it holds none; a ValueError if that is not to be trusted."""
+    for file, version in (("zarr.json", 3), (".zarray", 2)):
+        if os.path.lexists(os.path.join(folder, file)):
+            with _sound_zarr(path), open_regular(os.path.join(folder, file)) as opened:
+                text = opened.read(_MAX_METADATA + 1)
+                if len(text) > _MAX_METADATA:
+                    raise ValueError(f"{name}: more than {_MAX_METADATA} bytes of metadata")
+                meta = json.loads(text)
+                if not isinstance(meta, dict):
+                    raise ValueError(f"{name}: metadata that are no object")
+                if version == 3 and meta.get("node_type") != "array":
+                    return None
+                return _checked(name, version, meta)
+    return None
+
+
+def _checked(name: str, version: int, meta: Mapping[str, Any]) -> _Described:
+    dtype, shape = meta["data_type" if version == 3 else "dtype"], meta["shape"]
+    if version == 3:
+        sound = isinstance(dtype, str) and dtype in _NUMBERS
+        chunks = meta["chunk_grid"]["configuration"]["chunk_shape"]
+        codecs = [c if isinstance(c, str) else c["name"] for c in meta["codecs"]]
+        if meta.get("storage_transformers"):
+            raise ValueError(f"{name}: storage transformers are not read")
+    else:
+        sound = isinstance(dtype, str) and len(dtype) == 3 and np.dtype(dtype).kind in "fiub"
+        chunks, packed = meta["chunks"], meta.get("compressor")
+        codecs = [c["id"] for c in meta.get("filters") or []] + ([] if packed is None else [packed["id"]])
+    if not sound:
+        raise ValueError(f"{name} must hold numbers, got {str(dtype)[:60]!r}")
+    for sizes in (shape, chunks):
+        if not (isinstance(sizes, list) and all(type(s) is int and 0 <= s < 2**62 for s in sizes)):
+            raise ValueError(f"{name}: shape and chunks must be whole numbers")
+    if not shape:
+        raise ValueError(f"{name} is a single number, not one for each row")
+    size, room = math.prod(chunks) * (np.dtype(dtype).itemsize), as_bytes(None)
+    if size > room:
+        raise ValueError(
+            f"a chunk of {name} takes {size / 1e9:.3g} GB unpacked, and at most {room / 1e9:.3g} GB are read into "
+            "memory (half of what is free)"
+        )
+    if min(chunks) < 1 or shape[0] // chunks[0] > _MOST_CHUNKS:
+        raise ValueError(f"{name} has more than {_MOST_CHUNKS} chunks")
+    return _Described(name, version, 2 * max(size, math.prod(chunks) * 8), _compressor(name, codecs))
+
+
+def _compressor(name: str, codecs: Sequence[Any]) -> str | None:
+    """The codec that packs, where there is one; a ValueError for codecs that are not on the list."""
+    packing = []
+    for codec in codecs:
+        kind = str(codec).removeprefix("numcodecs.")
+        if kind in COMPRESSORS:
+            packing.append(kind)
+        elif kind not in FILTERS:
+            raise ValueError(
+                f"{name} is stored by the codec {str(codec)[:60]!r}, which is not read from a file, as it may run code "
+                "or take any memory; if you trust the data, open the array with zarr and pass it"
+            )
+    if len(packing) > 1:
+        raise ValueError(f"{name} is packed more than once")
+    return packing[0] if packing else None
+
+
+class _Checked(LocalStore):  # type: ignore[misc]
+    """Hands out no chunk that is no file, or that unpacks to more than its array explains."""
+
+    described: _Described
+
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+        is_chunk = key.rpartition("/")[2] not in ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+        most = self.described.chunk_bytes + _SLACK if is_chunk else _MAX_METADATA
+        try:
+            found = os.stat(self.root / key)
+        except OSError:
+            return None
+        name = f"the chunk {key} of {self.described.name}"
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+            raise ValueError(f"{name} is not a file of at most {most} bytes")
+        content = await super().get(key, prototype, byte_range)
+        if is_chunk and content is not None and self.described.compressor is not None:
+            check_unpacked(self.described.compressor, content.to_bytes(), most, name)
+        return content
+
+
+def _opened(path: str, folder: str, described: _Described) -> _ZarrColumn:
+    store = _Checked(folder, read_only=True)
+    store.described = described
+    with _sound_zarr(path):
+        array = zarr.open_array(store, mode="r", zarr_format=described.version)
+        return _ZarrColumn(path, described.name, array)
+
+
+def _from_address(path: str, columns: Sequence[str] | None) -> Source:
+    """A store at an address: its codecs are checked before a chunk is read, the sizes of its chunks are not."""
+    with _sound_zarr(path):
+        opened = zarr.open(path, mode="r")
+        arrays = {path.rpartition("/")[2]: opened} if hasattr(opened, "shape") else dict(opened.arrays())
+        names = choose("columns", columns, arrays)
+        return Sliced([_ZarrColumn(path, name, arrays[name]) for name in names], names)
+
+
+def check_unpacked(codec: str, content: bytes, most: int, name: str) -> None:
+    """Raise a ValueError if packed bytes unpack to more than ``most``, without unpacking more than that."""
+    if codec == "blosc":
+        size = int.from_bytes(content[4:8], "little") if len(content) >= 16 else 0
+    elif codec == "lz4":
+        size = int.from_bytes(content[:4], "little")
+    elif codec == "zstd":
+        size = _zstd_size(content, name)
+    else:
+        size = _streamed_size(codec, content, most)
+    if size > most:
+        raise ValueError(f"{name} unpacks to more than {most} bytes, which its array does not explain")
+
+
+def _zstd_size(content: bytes, name: str) -> int:
+    """The size that the first frame announces (RFC 8878, section 3.1.1.1)."""
+    if len(content) < 6 or content[:4] != b"\x28\xb5\x2f\xfd":
+        return 0  # damaged, which its decoder will say
+    flags = content[4]
+    single, width = bool(flags & 0x20), (0, 2, 4, 8)[flags >> 6]
+    if width == 0 and single:
+        width = 1
+    if width == 0:
+        raise ValueError(f"{name} does not say how large it is; open the array with zarr and pass it if you trust it")
+    at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
+    return int.from_bytes(content[at : at + width], "little") + (256 if width == 2 else 0)
+
+
+def _streamed_size(codec: str, content: bytes, most: int) -> int:
+    """The size that a stream unpacks to, or a size above ``most``."""
+    size = 0
+    while content:
+        decoder: Any = {
+            "gzip": lambda: zlib.decompressobj(31), "zlib": zlib.decompressobj,
+            "bz2": bz2.BZ2Decompressor, "lzma": lzma.LZMADecompressor,
+        }[codec]()  # fmt: skip
+        try:
+            while not decoder.eof:
+                size += len(decoder.decompress(content, 1 << 20))
+                if size > most:
+                    return size
+                left = getattr(decoder, "unconsumed_tail", b"")
+                if not left and getattr(decoder, "needs_input", not left):
+                    return size  # cut short, which its decoder will say
+                content = left
+        except (zlib.error, OSError, lzma.LZMAError, EOFError):
+            return size
+        content = decoder.unused_data
+    return size
+
+
+@contextmanager
+def _sound_zarr(path: str) -> Iterator[None]:
+    """Damaged metadata makes Zarr raise almost anything: a ValueError that names the file."""
+    try:
+        yield
+    except (MemoryError, FileNotFoundError):
+        raise
+    except Exception as error:
+        if path in str(error):
+            raise
+        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path} cannot be read as Zarr: {told}") from None
+
+
+class _ZarrColumn:
+    """A Zarr array whose errors name it."""
+
+    def __init__(self, path: str, name: str, array: Any) -> None:
+        self.path, self.array = path, array
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.chunks: tuple[int, ...] = tuple(array.chunks)
+        # Once more what Zarr made of them: another process may have written in the meantime.
+        described = array.metadata.to_dict()
+        _checked(name, described["zarr_format"], json.loads(json.dumps(described, default=str)))
+
+    def __getitem__(self, rows: slice) -> Any:
+        with _sound_zarr(self.path):
+            return self.array[rows]
