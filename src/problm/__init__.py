@@ -17,6 +17,8 @@ __version__ = "0.1.0"
 _WHERE = {
     "least_squares": "api.least_squares",
     "curve_fit": "api.curve_fit",
+    "fit": "api.fit",
+    "Fit": "inference.fit",
     "check_jacobian": "api.check_jacobian",
     "formula": "models.formula",
     "model": "models.formula",
@@ -56,9 +58,11 @@ if TYPE_CHECKING:
     from . import models as models
     from .api.check_jacobian import check_jacobian as check_jacobian
     from .api.curve_fit import curve_fit as curve_fit
+    from .api.fit import fit as fit
     from .api.least_squares import least_squares as least_squares
     from .api.separable_fit import SeparableFit as SeparableFit
     from .api.separable_fit import separable_fit as separable_fit
+    from .inference.fit import Fit as Fit
     from .losses import Loss as Loss
     from .models.formula import formula as formula
     from .models.formula import model as model

@@ -17,14 +17,23 @@ _MOST_COUNTED = 1_000_000
 """Rows that a density is counted from: enough for 24,000 cells."""
 
 
-def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
-    """A Matplotlib figure that belongs to no window, and its axes."""
+def new_figure(rows: int = 1, columns: int = 1, axes: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
+    """A Matplotlib figure that belongs to no window, and its axes (``axes``: options of `Figure.subplots`)."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("plots need Matplotlib: pip install 'problm[plot]'") from error
-    figure = Figure(layout="constrained", **options)
-    return figure, figure.subplots(rows, columns)
+
+    class Picture(Figure):
+        """A figure that notebooks show without any setting."""
+
+        def _repr_png_(self) -> bytes:
+            from .page import figure_png
+
+            return figure_png(self)
+
+    figure = Picture(layout="constrained", **options)
+    return figure, figure.subplots(rows, columns, **(axes or {}))
 
 
 def plot_result(result: ShownResult) -> Any:
@@ -96,6 +105,46 @@ def plot_curve(
     ax.plot(grid, model(grid), "C3", lw=1.8, label="fit")
     ax.set(xlabel=_text(labels[0]), ylabel=_text(labels[1]))
     ax.legend(loc="best", title=f"{len(x):,} points")
+    return figure
+
+
+def plot_fit(
+    x: Array,
+    y: Array,
+    residuals: Array,
+    band: Callable[[Array], tuple[Array, Array, Array]],
+    *,
+    sigma: Any = None,
+    labels: tuple[str, str] = ("x", "y"),
+    level: float = 0.95,
+) -> Any:
+    """Data, curve and confidence band, and the residuals below; returns the figure.
+
+    Parameters
+    ----------
+    x, y : (N,) the data.
+    residuals : (N,) of the fit.
+    band : ``x -> (value, lower, upper)``.
+    sigma : standard deviations of y, drawn while points can be told apart.
+    labels : of the axes.
+    level : of the band, for the legend.
+    """
+    shape = {"sharex": True, "height_ratios": (3, 1)}
+    figure, (upper, lower) = new_figure(2, 1, axes=shape, figsize=(8, 6))
+    if sigma is not None and np.ndim(sigma) < 2 and len(x) <= 1000:
+        bars = np.broadcast_to(np.asarray(sigma, dtype=np.float64), x.shape)
+        for ax, values in ((upper, y), (lower, residuals)):
+            ax.errorbar(x, values, bars, fmt="none", ecolor="C0", alpha=0.4, lw=1)
+    _cloud(upper, x, y)
+    grid = np.linspace(x.min(), x.max(), 800)
+    value, low, high = band(grid)
+    upper.fill_between(grid, low, high, color="C3", alpha=0.25, lw=0, label=f"{100 * level:g} % confidence")
+    upper.plot(grid, value, "C3", lw=1.8, label="fit")
+    upper.set(ylabel=_text(labels[1]))
+    upper.legend(loc="best", title=f"{len(x):,} points")
+    _cloud(lower, x, residuals)
+    lower.axhline(0.0, color="C3", lw=1.2)
+    lower.set(xlabel=_text(labels[0]), ylabel="residual")
     return figure
 
 

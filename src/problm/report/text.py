@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .numbers import with_error
 from .shown import ShownResult
 
+Array = NDArray[np.float64]
 _MOST_PARAMETERS = 30
 
 
@@ -44,28 +46,45 @@ def report(result: ShownResult, *, absolute: bool = False, goodness: Mapping[str
 
 def _parameters(result: ShownResult, absolute: bool) -> list[str]:
     covariance = result.unscaled_covariance if absolute else result.covariance
-    error = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
-    d = len(error)
-    names = result.names or tuple(f"x{i}" for i in range(d))
-    width = max(len(n) for n in names)
-    written = [with_error(result.x[i], error[i]) for i in range(min(d, _MOST_PARAMETERS))]
+    names = result.names or tuple(f"x{i}" for i in range(len(covariance)))
+    fixed = np.zeros(len(names), dtype=bool) if result.fixed is None else result.fixed
+    bound = {-1: "at its lower bound", 1: "at its upper bound"}
+    notes = ["fixed" if fixed[i] else bound.get(int(result.active_mask[i]), "") for i in range(len(names))]
+    return [
+        *parameter_lines(names, result.x, np.sqrt(np.maximum(covariance.diagonal(), 0.0)), notes),
+        *correlation_lines(names, covariance),
+    ]
+
+
+def parameter_lines(names: Sequence[str], values: Array, errors: Array, notes: Sequence[str]) -> list[str]:
+    """One line per parameter: value and error, their ratio, and a note (the error of a fixed one is not shown)."""
+    shown = range(min(len(names), _MOST_PARAMETERS))
+    width = max(len(names[i]) for i in shown)
+    written = [repr(float(values[i])) if notes[i] == "fixed" else with_error(values[i], errors[i]) for i in shown]
     column = max(len(w) for w in written)
     lines = []
-    for i in range(len(written)):
-        percent = 100 * error[i] / abs(result.x[i]) if result.x[i] else np.nan
+    for i in shown:
+        percent = 100 * errors[i] / abs(values[i]) if values[i] and notes[i] != "fixed" else np.nan
         share = f" ({percent:.2g} %)" if percent < 99.5 else f" ({percent:.0f} %)" if percent < 1e4 else ""
-        held = {-1: "  at its lower bound", 1: "  at its upper bound"}.get(int(result.active_mask[i]), "")
-        if result.fixed is not None and result.fixed[i]:
-            lines.append(f"  {names[i]:<{width}}  {float(result.x[i])!r:>{column}} (fixed)")
-            continue
-        lines.append(f"  {names[i]:<{width}}  {written[i]:>{column}}{share}{held}")
-    if d > _MOST_PARAMETERS:
-        lines.append(f"  ... and {d - _MOST_PARAMETERS} more")
+        note = f"  {notes[i]}" if notes[i] and notes[i] != "fixed" else " (fixed)" * bool(notes[i])
+        lines.append(f"  {names[i]:<{width}}  {written[i]:>{column}}{share}{note}")
+    if len(names) > _MOST_PARAMETERS:
+        lines.append(f"  ... and {len(names) - _MOST_PARAMETERS} more")
+    return lines
+
+
+def correlation_lines(names: Sequence[str], covariance: Array) -> list[str]:
+    """The strongest correlations, if any is strong."""
+    strong = strong_correlations(covariance)
+    if not strong:
+        return []
+    return ["", "  correlations above 0.5", *(f"    {names[j]}, {names[i]}  {c:+.3f}" for c, i, j in strong)]
+
+
+def strong_correlations(covariance: Array, least: float = 0.5, most: int = 8) -> list[tuple[float, int, int]]:
+    """``(rho, i, j)``, i > j, the strongest first."""
+    error = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = covariance / np.outer(error, error)
-    pairs = [(correlation[i, j], i, j) for i in range(d) for j in range(i)]
-    strong = sorted((p for p in pairs if abs(p[0]) > 0.5), key=lambda p: -abs(p[0]))[:8]
-    if strong:
-        lines += ["", "  correlations above 0.5"]
-        lines += [f"    {names[j]}, {names[i]}  {c:+.3f}" for c, i, j in strong]
-    return lines
+    pairs = [(float(correlation[i, j]), i, j) for i in range(len(error)) for j in range(i)]
+    return sorted((p for p in pairs if abs(p[0]) > least), key=lambda p: -abs(p[0]))[:most]

@@ -1,0 +1,217 @@
+"""`problm.fit`: a model, data and names in, a `problm.Fit` out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..inference.doubts import doubts
+from ..inference.fit import Fit, by_name
+from ..models import expression as ex
+from ..models.formula import formula
+from ..models.model import Model
+from ..models.ties import Ties
+from ..solver.result import Result
+from .curve_fit import fit as fit_curve
+
+Array = NDArray[np.float64]
+
+
+def fit(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    p0: Any = None,
+    bounds: Any = None,
+    fixed: Any = None,
+    ties: Mapping[str, str] | None = None,
+    jac: Callable[..., Any] | None = None,
+    loss: Any = "linear",
+    **options: Any,
+) -> Fit:
+    """Fit a model to data, with parameters by name.
+
+    Parameters
+    ----------
+    model : str, model or callable
+        A formula such as ``"y ~ a*exp(-b*x) + c"``, a model of `problm.models`, `problm.formula` or `problm.model`, or
+        a function ``f(x, *parameters)`` of arrays.
+    x : (N,) or (k, N) array_like, or a table
+        Where the data were measured. Without ``y``: a table (a data frame or mapping of columns) that holds the
+        columns that the formula names.
+    y : (N,) array_like, optional
+    sigma : number, (N,) or (N, N) array_like, or the name of a column
+        Standard deviations of y, or their covariance matrix.
+    absolute_sigma : bool
+        Whether sigma is in the units of y (else only relative).
+    p0 : mapping or (d,) array_like, optional
+        Starts, ``{"a": 1.0}``; those not given are guessed from the data where the model allows, else 1.
+    bounds : mapping or (lower, upper), optional
+        ``{"a": (0, 10), "b": (0, None)}``, or as for `problm.least_squares`.
+    fixed : mapping or names, optional
+        ``{"c": 0.0}``, or names of parameters that stay at their start.
+    ties : mapping, optional
+        Parameters as expressions of others: ``{"s2": "2*s1"}``. A name that only occurs there needs a start in p0.
+    jac : callable, optional
+        ``jac(x, *parameters) -> (N, p)``, for functions.
+    loss : str or loss
+        As for `problm.least_squares`.
+    **options
+        Further options of `problm.least_squares`: f_scale, method, max_iter, rng, threads, ...
+
+    Returns
+    -------
+    `Fit`
+
+    Examples
+    --------
+    >>> import numpy as np, problm
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.linspace(-5, 5, 500)
+    >>> y = 3.0 * np.exp(-0.5 * (x / 0.8) ** 2) + 1.0 + 0.05 * rng.standard_normal(x.size)
+    >>> peak = problm.models.gaussian() + problm.models.constant_background()
+    >>> fit = problm.fit(peak, x, y, fixed={"center": 0.0}, bounds={"sigma": (0, None)})
+    >>> print(fit.params["sigma"])
+    sigma = 0.7976 ± 0.0025
+    """
+    model, x, y, sigma = _columns(model, x, y, sigma)
+    names = _names(model, p0)
+    given = dict(p0) if isinstance(p0, Mapping) else {}
+    tied = Ties.read(names, ties or {}, [n for n in given if n not in names] if ties else [])
+    curve = tied.apply(model)
+    if p0 is not None and not isinstance(p0, Mapping):
+        start = np.atleast_1d(np.asarray(p0, dtype=np.float64))
+        if start.shape != (len(tied.free),):
+            raise ValueError(f"p0 has shape {start.shape}; expected {len(tied.free)} values: {', '.join(tied.free)}")
+        given = dict(zip(tied.free, start.tolist(), strict=True))
+    held = dict(fixed) if isinstance(fixed, Mapping) else {}
+    known = {**by_name(tied.free, given, "p0"), **by_name(tied.free, held, "fixed")}
+    limits = _limits(bounds, tied.free)
+    mask = _mask(fixed, tied.free)
+    start = _start(curve, known, x, y, len(tied.free), limits)
+    derivative = None if jac is None else tied.apply_to_jacobian(jac)
+
+    def refit(start: Any, x: Any = x, y: Any = y, sigma: Any = sigma, fixed: Any = mask) -> Result:
+        again = limits
+        if fixed is not None and fixed is not mask:  # a parameter that is held may lie beyond its bounds
+            again = (np.where(fixed, -np.inf, limits[0]), np.where(fixed, np.inf, limits[1]))
+        result: Result = fit_curve(
+            curve, x, y, start, sigma, bounds=again, jac=derivative, fixed=fixed, loss=loss, **options
+        )
+        return result
+
+    def made(result: Result) -> Fit:
+        result.names = tied.free
+        name = loss if isinstance(loss, str) else str(getattr(loss, "name", "custom"))
+        found = Fit(model, tied, result, x, y, sigma, absolute_sigma, name, limits, jac=jac, refit=refit)
+        return replace(found, warnings=doubts(found))
+
+    return made(refit(start))
+
+
+def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any]:
+    """The model and arrays, from a table's columns where one is given."""
+    if y is not None:
+        model = formula(model) if isinstance(model, str) else model
+        if isinstance(x, tuple | list) and len(x) and np.ndim(x[0]):
+            x = np.stack([np.asarray(v, dtype=np.float64) for v in x])
+        return _checked(model), x, y, sigma
+    present = [str(c) for c in (x.columns if hasattr(x, "columns") else x if isinstance(x, Mapping) else ())]
+    if not present:
+        raise TypeError("y is needed, or a table (data frame or mapping of columns) in place of x")
+    if isinstance(model, str):
+        _, mark, right = model.partition("~")
+        if not mark:
+            raise ValueError(f"model: name the column to fit on the left, such as {present[-1] + ' ~ ' + model!r}")
+        words = formula(right, variables=()).parameters
+        chosen = [w for w in words if w in present]
+        if not chosen:
+            raise ValueError(f"model: none of {', '.join(words)} is a column; there are {', '.join(present)}")
+        model = formula(model, variables=chosen)
+    model = _checked(model)
+    wanted = (*model.variables, model.response) if isinstance(model, Model) else ()
+    missing = [str(n) for n in wanted if n not in present]
+    if not wanted or missing:
+        raise ValueError(f"the table has the columns {', '.join(present)}; the model needs {', '.join(missing)}")
+    arrays = [np.asarray(x[n], dtype=np.float64) for n in wanted]
+    if isinstance(sigma, str):
+        if sigma not in present:
+            raise ValueError(f"sigma: {sigma!r} is not a column; there are {', '.join(present)}")
+        sigma = np.asarray(x[sigma], dtype=np.float64)
+    return model, arrays[0] if len(arrays) == 2 else np.stack(arrays[:-1]), arrays[-1], sigma
+
+
+def _checked(model: Any) -> Any:
+    if not callable(model):
+        raise TypeError(f"model must be a formula, a model or a function, got {type(model).__name__}")
+    return model
+
+
+def _names(model: Any, p0: Any) -> tuple[str, ...]:
+    names = tuple(getattr(model, "parameters", None) or ())
+    if not names:
+        try:
+            kinds = list(inspect.signature(model).parameters.values())[1:]
+        except (TypeError, ValueError):
+            kinds = []
+        if kinds and all(k.kind in (k.POSITIONAL_ONLY, k.POSITIONAL_OR_KEYWORD) for k in kinds):
+            names = tuple(k.name for k in kinds)
+    if not names and isinstance(p0, Mapping):
+        names = tuple(p0)
+    if not names and p0 is not None:
+        names = tuple(f"p{i}" for i in range(np.size(p0)))
+    if not names:
+        raise ValueError("p0 is needed: the names of the parameters cannot be told from the signature of the model")
+    return names
+
+
+def _limits(bounds: Any, names: Sequence[str]) -> tuple[Array, Array]:
+    lower, upper = np.full(len(names), -np.inf), np.full(len(names), np.inf)
+    if isinstance(bounds, Mapping):
+        for k, pair in by_name(tuple(names), bounds, "bounds").items():
+            low, high = pair
+            lower[k] = -np.inf if low is None else low
+            upper[k] = np.inf if high is None else high
+        return lower, upper
+    if bounds is None:
+        return lower, upper
+    pair = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
+    if np.ndim(pair) < 1 or len(pair) != 2 or any(np.size(p) not in (1, len(names)) for p in pair):
+        raise ValueError(f"bounds: expected names with (lower, upper), or a pair for {len(names)} parameters")
+    lower[:], upper[:] = pair
+    return lower, upper
+
+
+def _mask(fixed: Any, names: Sequence[str]) -> NDArray[np.bool_] | None:
+    if fixed is None:
+        return None
+    wanted = [fixed] if isinstance(fixed, str) else list(fixed)
+    mask = np.zeros(len(names), dtype=bool)
+    mask[list(by_name(tuple(names), dict.fromkeys(wanted), "fixed"))] = True
+    return mask
+
+
+def _start(curve: Any, known: Mapping[int, float], x: Any, y: Any, count: int, limits: tuple[Array, Array]) -> Array:
+    """What is known, and guesses of the rest that fit to it, within the bounds."""
+    start = np.ones(count)
+    rest = [k for k in range(count) if k not in known]
+    if rest:
+        start[rest] = np.clip(start[rest], limits[0][rest], limits[1][rest])
+        body = getattr(curve, "body", None)
+        if body is not None:
+            places = {k: ex.constant(float(v)) for k, v in known.items()}
+            places |= {k: ex.parameter(i) for i, k in enumerate(rest)}
+            names = tuple(curve.parameters[k] for k in rest)
+            partial = replace(curve, parameters=names, body=ex.substitute(body, places), terms=(), kind="", _made={})
+            start[rest] = np.clip(partial.guess(x, y), limits[0][rest], limits[1][rest])
+    for k, value in known.items():
+        start[k] = value
+    return start

@@ -1,0 +1,58 @@
+"""Two fits of the same data, compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import stats
+
+if TYPE_CHECKING:
+    from .fit import Fit
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which of two fits the data prefer. The tests hold where the smaller model is a special case of the larger one."""
+
+    f: float
+    """F statistic: fall of chi2 per additional parameter, over the larger model's reduced chi2; NaN for equal sizes."""
+    f_probability: float
+    """Chance of an F as large if the smaller model were true: below 0.05, say, the larger one is preferred."""
+    likelihood_ratio: float
+    """Twice the difference of the log likelihoods."""
+    likelihood_probability: float
+    """Chance of a ratio as large if the smaller model were true, by chi^2, for many points."""
+    weights: tuple[float, float]
+    """Akaike's weights of the two models, in the order in which they were compared; nested or not."""
+    delta_bic: float
+    """BIC of the second minus that of the first: positive prefers the first."""
+
+    def __str__(self) -> str:
+        return (
+            f"F test p = {self.f_probability:.3g}, likelihood ratio p = {self.likelihood_probability:.3g} "
+            f"(for nested models); Akaike weights {self.weights[0]:.3g} and {self.weights[1]:.3g}; "
+            f"delta BIC {self.delta_bic:+.4g}"
+        )
+
+
+def compare(first: Fit, second: Fit) -> Comparison:
+    """F test, likelihood ratio test, Akaike weights and the difference of BIC."""
+    if first.n != second.n or first.absolute_sigma != second.absolute_sigma or first.loss != second.loss:
+        raise ValueError("compare: both fits must be of the same data, with the same sigma and loss")
+    small, large = sorted((first, second), key=lambda fit: fit.n_free)
+    extra = large.n_free - small.n_free
+    f = f_probability = ratio = ratio_probability = float("nan")
+    if extra:
+        fall = small.chi2 - large.chi2
+        f = fall / extra / large.reduced_chi2
+        f_probability = float(stats.f.sf(f, extra, large.degrees_of_freedom))
+        ratio = small._deviance - large._deviance
+        ratio_probability = float(stats.chi2.sf(ratio, extra))
+    worse = np.array([first.aic, second.aic])
+    weights = np.exp(-0.5 * (worse - worse.min()))
+    weights /= weights.sum()
+    return Comparison(
+        f, f_probability, ratio, ratio_probability, (float(weights[0]), float(weights[1])), second.bic - first.bic
+    )

@@ -1,0 +1,90 @@
+"""Fits as JSON: parameters, errors, statistics and, where it is an expression, the model; not the data."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..models.expression_file import from_nodes, to_nodes
+from ..models.model import Model
+from ..models.ties import Ties
+from ..report.serialize import plain
+from ..solver import saved
+from ..support.files import write_atomically
+from .fit import Fit
+from .shown import formula_of
+
+FORMAT, VERSION = "problm.fit", 1
+
+
+def to_dict(fit: Fit) -> dict[str, Any]:
+    """The fit as numbers, text, lists and dicts only."""
+    body = getattr(fit.model, "body", None)
+    model = None
+    if body is not None:
+        model = {"variables": list(fit.model.variables), "response": fit.model.response, "nodes": to_nodes(body)}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "formula": formula_of(fit),
+        "params": {
+            p.name: {"value": p.value, "error": plain(p.error), "fixed": p.fixed, "tie": p.tie, "at_bound": p.at_bound}
+            for p in fit.params.values()
+        },
+        "chi2": plain(fit.chi2),
+        "reduced_chi2": plain(fit.reduced_chi2),
+        "aic": plain(fit.aic),
+        "bic": plain(fit.bic),
+        "r2": plain(fit.r2) if fit.y is not None and getattr(fit.sigma, "ndim", 1) < 2 else None,
+        "warnings": list(fit.warnings),
+        "absolute_sigma": fit.absolute_sigma,
+        "loss": fit.loss,
+        "names": list(fit.names),
+        "free": list(fit.ties.free),
+        "ties": dict(fit.ties.texts),
+        "model": model,
+        "result": fit.result.to_dict(),
+    }
+
+
+def save(fit: Fit, path: str | os.PathLike[str]) -> None:
+    """Write a fit, whole or not at all."""
+    write_atomically(path, json.dumps(to_dict(fit), indent=1, allow_nan=False) + "\n")
+
+
+def load(path: str | os.PathLike[str], model: Any = None, *, x: Any = None, y: Any = None, sigma: Any = None) -> Fit:
+    """Read a fit that `save` wrote, with its data if they are given.
+
+    Parameters
+    ----------
+    path
+    model
+        The function that was fitted, where it was a Python function.
+    x, y, sigma
+        The data: residuals, leverage and pictures need them.
+    """
+    path = Path(path)
+    if path.stat().st_size > saved.MAX_BYTES:
+        raise ValueError(f"{path} is too large for a saved fit")
+    try:
+        data = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
+        raise ValueError(f"{path} is not a saved fit of version {VERSION}")
+    try:
+        names = tuple(map(str, data["names"]))
+        if model is None and data["model"] is not None:
+            kept = data["model"]
+            model = Model.from_expression(from_nodes(kept["nodes"]), names, kept["variables"], kept["response"])
+        ties = Ties.read(names, data["ties"], data["free"])
+        result = saved.from_dict(data["result"])
+        known = {"absolute_sigma": bool(data["absolute_sigma"]), "loss": str(data["loss"])}
+        doubts = tuple(map(str, data["warnings"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if model is None:
+        raise ValueError(f"{path} holds a fit of a Python function, {data['formula']}: give it as model=")
+    return Fit(model, ties, result, x, y, sigma, warnings=doubts, **known)  # type: ignore[arg-type]

@@ -1,0 +1,38 @@
+"""Expressions as lists that a file can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .expression import NUMPY, Expression, constant, make, parameter, variable
+from .node import topological
+
+
+def to_nodes(e: Expression) -> list[list[Any]]:
+    """The expression as a list of nodes, each ``[operation, number]`` or ``[operation, places of arguments...]``.
+
+    Examples
+    --------
+    >>> to_nodes(parameter(0) * variable(0))
+    [['parameter', 0], ['variable', 0], ['mul', 0, 1]]
+    """
+    order = topological([e])
+    place = {node.serial: k for k, node in enumerate(order)}
+    return [[n.op, *([place[a.serial] for a in n.args] if n.args else [n.value])] for n in order]
+
+
+def from_nodes(nodes: Sequence[Sequence[Any]]) -> Expression:
+    """The expression that `to_nodes` was given; a ValueError for what is none."""
+    leaves = {"constant": constant, "parameter": parameter, "variable": variable}
+    made: list[Expression] = []
+    for op, *rest in nodes:
+        if op in leaves and len(rest) == 1:
+            made.append(leaves[op](rest[0]))
+        elif op in NUMPY and all(isinstance(k, int) and 0 <= k < len(made) for k in rest):
+            made.append(make(op, *(made[k] for k in rest)))
+        else:
+            raise ValueError(f"{op!r} with {rest!r} is no part of an expression")
+    if not made:
+        raise ValueError("an expression has at least one node")
+    return made[-1]
