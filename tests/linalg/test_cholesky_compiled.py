@@ -29,8 +29,8 @@ def test_the_factored_system_is_the_scaled_one(d, damped, flat, compiled):
     assert factored.least_curvature == pytest.approx(scaled.least_curvature)
     np.testing.assert_allclose(factored.lengths(), scaled.lengths(), **close)
     np.testing.assert_allclose(factored.column_cosine(), scaled.column_cosine(), **close)
-    np.testing.assert_allclose(factored.relative_step(), scaled.relative_step(), **close)
-    np.testing.assert_allclose(factored.relative(2.0), scaled.relative(2.0), **close)
+    np.testing.assert_allclose(factored.step_squared(), scaled.step_squared(), **close)
+    np.testing.assert_allclose(factored.point_squared(), scaled.point_squared(), **close)
     np.testing.assert_allclose(factored.within_reach(), scaled.within_reach(), **close)
     np.testing.assert_allclose(factored.noise(), scaled.noise(), rtol=1e-8)
     for damping in (0.0, 0.1, 1e6):

@@ -97,13 +97,13 @@ def test_a_step_that_leads_up_is_refused_and_the_plain_one_taken(monkeypatch):
 
 
 def test_what_rounding_hides_is_taken_on_the_word_of_the_model_twice():
-    ending = Termination.of(1e-8, 1e-8, None, 100)
+    stopping = Termination.of(1e-8, 1e-8, None, 100)
     near, far = (system(np.full(2, size), 1e6 * np.eye(2), None) for size in (1e-9, 1e-6))
     assert near.decrement < 1e-14 * near.cost < far.decrement
     rounding = 1e-15 * near.cost
-    assert not ending.hidden(near, 100 * rounding), "it rose, visibly"
-    assert not ending.hidden(far, rounding), "the gain should have been visible"
-    assert not ending.hidden(near, np.nan)
-    assert [ending.hidden(near, rounding) for _ in range(4)] == [True, True, False, False]
-    ending.grown()
-    assert ending.hidden(near, -rounding)
+    assert not stopping.lost_in_rounding(near, 100 * rounding), "it rose, visibly"
+    assert not stopping.lost_in_rounding(far, rounding), "the gain should have been visible"
+    assert not stopping.lost_in_rounding(near, np.nan)
+    assert [stopping.lost_in_rounding(near, rounding) for _ in range(4)] == [True, True, False, False]
+    stopping.begin_anew()
+    assert stopping.lost_in_rounding(near, -rounding)

@@ -245,19 +245,18 @@ class System:
             return float(self._factored.squares[4]) / math.sqrt(2.0 * self.cost)
         return max(map(abs, self._gradient.tolist()), default=0.0) / math.sqrt(2.0 * self.cost)
 
-    def relative_step(self) -> float:
-        """Length of the Gauss-Newton step relative to the point, both in the scaled parameters."""
+    def step_squared(self) -> float:
+        """Squared length of the Gauss-Newton step in the scaled parameters."""
         if self._factored is not None:
-            return self.relative(self._factored.squares[0])
-        return self.relative(float(self._gauss_newton @ self._gauss_newton))
+            return float(self._factored.squares[0])
+        return float(self._gauss_newton @ self._gauss_newton)
 
-    def relative(self, squared_length: float) -> float:
-        """A length relative to that of the point, both in the scaled parameters."""
-        size = self._point_squared(None) if self._factored is None else self._factored.squares[2]
-        return math.sqrt(squared_length / size) if size > 0.0 else math.inf
+    def point_squared(self) -> float:
+        """Squared length of the point in the scaled parameters."""
+        return self._point_squared(None) if self._factored is None else float(self._factored.squares[2])
 
     def _point_squared(self, metric: Array | None) -> float:
-        """Squared length of the point in the scaled parameters."""
+        """Squared length of the point in a metric of the scaled parameters."""
         point = self._point()
         point = (point if self._free is None else point[self._free]) / self._scale
         return float(point.dot(point if metric is None else metric * point))

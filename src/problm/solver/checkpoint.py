@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .loop import _Run
 
 FORMAT = "problm.checkpoint"
-VERSION = 3
+VERSION = 4
 _ARRAY = "#array"
 _TUPLE = "#tuple"
 

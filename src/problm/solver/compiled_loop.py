@@ -17,7 +17,7 @@ import numpy as np
 from numba import types
 
 from ..jit.addresses import address_of, call_encode, call_move
-from ..jit.njit import njit
+from ..jit.njit import njit, part
 from ..kernels.passes import LINEARIZE, call_linearize, linearize_chunk
 from ..linalg import quadratic as systems
 from ..linalg.cholesky import REFINE
@@ -25,8 +25,19 @@ from ..linalg.cholesky_compiled import CompiledCholesky, extrapolated, reduce, w
 from ..linalg.normal import Normal
 from ..linalg.quadratic import System
 from .damping import TrustRegion
-from .loop import LEAST_RATIO, MOST_TRIALS
-from .termination import MOST_BLIND, ROUNDING
+from .rules import (
+    COMPILED,
+    MOST_TRIALS,
+    gradient_vanishes,
+    hardly_changes,
+    is_hopeless,
+    is_plain,
+    is_short,
+    lost_in_rounding,
+    lowers_cost,
+    model_agrees,
+    next_radius,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from .loop import _Run
@@ -39,8 +50,11 @@ _GENTLE = 1e-5
 gained less than promised."""
 
 
+for rule in COMPILED:
+    part(error_model="numpy")(rule)
+
 # Places in ``state``.
-_COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _BELIEVED, _BLIND, _FOLLOWS, _TAKEN, _TRIED, _FAILED = range(12)
+_COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _AGREED, _BLIND, _FOLLOWS, _TAKEN, _TRIED, _FAILED = range(12)
 
 
 @njit(_f8[::1](_f8[::1], _f8[::1]), nogil=True)
@@ -70,9 +84,9 @@ def burst(  # type: ignore[no-untyped-def]
     tools : address of what that calls (`problm.kernels.passes.tools`).
     encode, move, A1, A2 : addresses of how a point is read and moved (`problm.jit.addresses`), and what the first one
         takes; 0 in flat space.
-    limits : ftol, xtol, gtol, left and zero of `problm.solver.termination.Termination`, the least ratio of actual to
-        predicted decrease, the least pivot of the scaled Cholesky factor, the most tries from a point and the decrease,
-        relative to the cost, below which steps are extrapolated, as the loop wants them, and the most steps to try.
+    limits : ftol, xtol, gtol, left and zero of `problm.solver.termination.Termination`, the least pivot of the scaled
+        Cholesky factor, the decrease, relative to the cost, below which steps are extrapolated, and the most steps to
+        try.
     points : (2, q) the present point, and the one before the last step that was taken.
     trail : (2, d) the last step that was taken, and the Gauss-Newton step there, if neither was damped.
     gradient, hessian : (d,), (d, d) sums at the present point.
@@ -84,7 +98,7 @@ def burst(  # type: ignore[no-untyped-def]
     history : (3, most + tries + 1) cost after each step, its damping, and whether it was taken.
     """
     ftol, xtol, gtol, left, zero = limits[0], limits[1], limits[2], limits[3], limits[4]
-    least_ratio, least_pivot, trials, near, most = limits[5], limits[6], limits[7], limits[8], int(limits[9])
+    least_pivot, near, most = limits[5], limits[6], int(limits[7])
     triangle = d * (d + 1) // 2
     vectors, matrix, sums, step = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle), np.empty(d)
     none, sizes = np.empty(0), np.empty(d)
@@ -103,13 +117,13 @@ def burst(  # type: ignore[no-untyped-def]
         if not (pivot >= least_pivot and math.isfinite(decrement)):
             return steps
         if steps > 0:
-            if decrement <= gtol**2 * mean or mean <= zero:
+            if gradient_vanishes(decrement, mean, gtol, zero):
                 return steps
-            if state[_BELIEVED] == 0.0 and steepest / math.sqrt(2.0 * mean) <= _GENTLE:
+            if state[_AGREED] == 0.0 and steepest / math.sqrt(2.0 * mean) <= _GENTLE:
                 return steps
             if state[_SMALL] > 0.0 and (decrement <= left * mean or state[_SMALL] >= 3.0):
                 return steps
-            if state[_SHORT] != 0.0 and math.sqrt(found[2] / point) <= xtol:
+            if state[_SHORT] != 0.0 and is_short(found[2], point, xtol):
                 return steps
         if steps >= MOST:
             return steps
@@ -126,7 +140,7 @@ def burst(  # type: ignore[no-untyped-def]
                 ahead = promise > 0.0
                 if ahead:
                     predicted, length = promise, reach
-            if steps == most or state[_TRIED] == trials or not predicted > 0.0:
+            if steps == most or state[_TRIED] == MOST_TRIALS or not predicted > 0.0:
                 return steps
             trial = added(points[0], step) if move == 0 else call_move(move, points[0], step)
             read = trial if encode == 0 else call_encode(encode, trial, A1, A2)
@@ -140,13 +154,12 @@ def burst(  # type: ignore[no-untyped-def]
                 total += sums[a]
             change = (sums[0] - state[_COST]) / n
             ratio = -change / predicted
-            taken = ratio > least_ratio
-            hidden = max(abs(change), decrement) <= ROUNDING * mean and state[_BLIND] < MOST_BLIND
-            hopeless = predicted <= max(1e-3 * left, ROUNDING) * mean
-            if not math.isfinite(total) or (hopeless and not (taken or hidden)):
+            taken = lowers_cost(ratio)
+            lost = lost_in_rounding(change, decrement, mean, state[_BLIND])
+            if not math.isfinite(total) or (is_hopeless(predicted, mean, left) and not (taken or lost)):
                 state[_FAILED] = 1.0
                 return steps
-            if hidden and not taken:
+            if lost and not taken:
                 taken, ratio = True, 1.0
                 state[_BLIND] += 1.0
             state[_LENGTH], state[_DAMPING] = size, damping
@@ -156,20 +169,16 @@ def burst(  # type: ignore[no-untyped-def]
                 ahead, state[_FOLLOWS] = False, 0.0
                 history[0, steps - 1], history[2, steps - 1] = state[_COST], 0.0
                 continue
-            if ratio <= 0.25:
-                share = min(max(1.0 / (2.0 - ratio), 0.1), 0.5)
-                state[_RADIUS] = share * min(state[_RADIUS], 10.0 * size)
-            elif ratio >= 0.75 or damping == 0.0:
-                state[_RADIUS] = 2.0 * size
+            state[_RADIUS] = next_radius(state[_RADIUS], size, damping, ratio)
             if taken:
                 break
             history[0, steps - 1], history[2, steps - 1] = state[_COST], 0.0
             state[_TRIED] += 1.0
-        small = ftol * mean
-        state[_SMALL] = state[_SMALL] + 1.0 if abs(change) <= small and predicted <= small else 0.0
-        state[_SHORT] = 1.0 if point > 0.0 and math.sqrt(length / point) <= xtol else 0.0
-        state[_BELIEVED] = 1.0 if state[_TRIED] == 0.0 and -change > 0.75 * predicted else 0.0
-        state[_FOLLOWS] = 1.0 if state[_TRIED] == 0.0 and damping == 0.0 else 0.0
+        first = state[_TRIED] == 0.0
+        state[_SMALL] = state[_SMALL] + 1.0 if hardly_changes(change, predicted, mean, ftol) else 0.0
+        state[_SHORT] = 1.0 if is_short(length, point, xtol) else 0.0
+        state[_AGREED] = 1.0 if model_agrees(change, predicted, first) else 0.0
+        state[_FOLLOWS] = 1.0 if is_plain(damping, first) else 0.0
         for a in range(d):
             trail[0, a], trail[1, a] = step[a], vectors[4, a]
         state[_COST], state[_TRIED] = sums[0], 0.0
@@ -197,20 +206,20 @@ def sail(run: _Run, system: System) -> bool:
         return False
     n, normal = batch.n, system.normal
     most = run.options.max_iter - len(run.history) - 1  # the loop itself takes the last, and stops
-    limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, LEAST_RATIO, REFINE, MOST_TRIALS, systems.NEAR, most])
+    limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, REFINE, systems.NEAR, most])
     points = np.array([batch.theta, batch.theta])
     gradient, hessian, largest = normal.gradient.copy(), normal.hessian.copy(), damping.largest.copy()
     state, history = np.zeros(12), np.empty((3, MOST + MOST_TRIALS + 1))
     last = run.last if run.last is not None and run.last[0] is batch.theta else None
     trail = np.zeros((2, len(gradient))) if last is None else np.array(last[1:])
     state[:_TAKEN] = (
-        normal.cost, radius, damping.length, damping.value, t.small_changes, t.small_step, t.believed, t.blind,
+        normal.cost, radius, damping.length, damping.value, t.small_changes, t.small_step, t.model_agreed, t.blind,
         last is not None,
     )  # fmt: skip
     assert run.compiled is not None
     passed = address_of(linearize_chunk, LINEARIZE), *run.compiled
     steps: int = burst(*passed, limits, points, trail, gradient, hessian, largest, state, history)
-    cost, radius, length, value, small_changes, small_step, believed, blind, follows, taken, tried, failed = (
+    cost, radius, length, value, small_changes, small_step, agreed, blind, follows, taken, tried, failed = (
         state.tolist()
     )
     run.sailing, run.tried = not failed and tried < MOST_TRIALS, int(tried)
@@ -222,7 +231,7 @@ def sail(run: _Run, system: System) -> bool:
             run.history.add(seconds, n, after, value, "accept" if good else "reject", *passes)
     if taken:
         t.small_changes, t.small_step = int(small_changes), bool(small_step)
-        t.believed, t.blind = bool(believed), int(blind)
+        t.model_agreed, t.blind = bool(agreed), int(blind)
         run.previous = points[1].copy()
         batch.arrive(points[0].copy(), Normal(n, cost, gradient, hessian, compiled=CompiledCholesky))
     run.last = (batch.theta, *trail) if follows else None

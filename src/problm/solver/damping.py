@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .rules import first_radius, next_radius
+
 if TYPE_CHECKING:
     from ..linalg.quadratic import System
 
@@ -168,29 +170,17 @@ class TrustRegion:
     def radius_at(self, system: System) -> float:
         """The radius for the next step from here."""
         if not self.radius > 0.0:
-            # A start (nearly) at zero says nothing about sizes: there the Gauss-Newton step is tried first.
-            point, step = system.lengths()
-            self.radius = self.factor * point if point > 1e-10 * step else step
-            if not self.radius > 0.0:
-                self.radius = 1.0
+            self.radius = first_radius(self.factor, *system.lengths())
         return self.radius
 
     def accept(self, ratio: float) -> None:
-        if ratio <= 0.25:
-            self._shrink(ratio)
-        elif ratio >= 0.75 or self.value == 0.0:
-            self.radius = 2.0 * self.length
+        self.radius = next_radius(self.radius, self.length, self.value, ratio)
 
     def reject(self, least: float = 0.0, ratio: float = 0.0) -> None:
-        self._shrink(ratio)
+        self.radius = next_radius(self.radius, self.length, self.value, ratio)
 
     def reset(self) -> None:
         self.radius = self.value = 0.0
-
-    def _shrink(self, ratio: float) -> None:
-        # To the minimum of the parabola through slope and change along the step, within a half and a tenth.
-        share = 1.0 / (2.0 - ratio) if ratio < 1.0 else 0.1  # not a number: far too long
-        self.radius = min(max(share, 0.1), 0.5) * min(self.radius, 10.0 * self.length)
 
 
 def _running_maximum(largest: Array | None, diagonal: Array) -> tuple[Array, Array | None]:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ..linalg.quadratic import Space, System
 from ..sampling.order import as_generator
+from . import rules
 from .acceptance import Acceptance, FullBatch, Holdout, Step, Verdict, as_acceptance
 from .batch import Batch
 from .damping import Damping, TrustRegion, as_damping
@@ -42,10 +43,6 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint
 
 Array = NDArray[np.float64]
-MOST_TRIALS = 40
-"""Steps to try from a point."""
-LEAST_RATIO = 1e-4
-"""Of actual to predicted decrease, for a step to be taken."""
 _TAKE = Verdict(True)
 
 
@@ -205,7 +202,7 @@ class _Run:
             if verdict.accept:
                 self.previous = batch.theta
                 batch.accept()
-                plain = batch.full and step.tries == 1 and self.damping.value == 0.0
+                plain = batch.full and rules.is_plain(self.damping.value, step.tries == 1)
                 self.last = (batch.theta, step.step, system.step(0.0)[0]) if plain else None
                 self.damping.accept(step.ratio)
                 self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
@@ -249,7 +246,7 @@ class _Run:
         """Raise the damping until a step lowers the cost of the batch; None if none does."""
         tries, self.tried = 1 + self.tried, 0
         ahead = self.extrapolated(system) if tries == 1 else None
-        while tries <= MOST_TRIALS:
+        while tries <= rules.MOST_TRIALS:
             damping = self.damping.choose(system)
             step, predicted, length = system.step(damping) if ahead is None or damping > 0.0 else ahead
             if not predicted > 0.0:
@@ -261,9 +258,9 @@ class _Run:
             if math.isnan(change) and self.options.nan_policy == "raise":
                 raise not_finite(self.problem, trial)
             ratio = -change / predicted
-            if ratio > LEAST_RATIO:  # also false for a cost that is not a number
+            if rules.lowers_cost(ratio):
                 return _Trial(step, change, predicted, ratio, tries, length)
-            if self.batch.full and self.termination.hidden(system, change):
+            if self.batch.full and self.termination.lost_in_rounding(system, change):
                 return _Trial(step, change, predicted, 1.0, tries, length)
             if ahead is not None and damping == 0.0:
                 ahead = self.last = None
@@ -297,7 +294,7 @@ class _Run:
         if settled or not self.problem.refine_derivatives():
             return False
         self.sharpened = True
-        self.termination.grown()
+        self.termination.begin_anew()
         self.damping.reset()
         self.damping.value = 1e-3 * self.system.least_curvature  # what is left is what damping suppressed
         self.batch.move(self.batch.theta)
@@ -309,7 +306,7 @@ class _Run:
         if not self.system.clouded or self.termination.flat(self.system):
             return False
         self.trusting = True
-        self.termination.grown()
+        self.termination.begin_anew()
         self.damping.reset()
         self.batch.move(self.batch.theta)
         return True
@@ -325,7 +322,7 @@ class _Run:
                 raise _Stop(Status.BATCH_LIMIT)
             size = limit
         batch.grow(min(size, batch.n))
-        self.termination.grown()
+        self.termination.begin_anew()
         self.record(decision, system.cost if cost is None else cost)
 
     def record(self, decision: str, cost: float) -> None:

@@ -24,18 +24,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..linalg.quadratic import System
+from . import rules
 from .problem import FEW
 from .result import Status
-
-_FLAT = 8e-6
-"""What the best step of a tenth of the point's length may still gain, relatively, where the gradient is judged by its
-columns. Their cosines alone are small anywhere in an ill-conditioned valley: of 100 random problems with conditions up
-to 1e12, 13 ended there with a success that was none."""
-
-ROUNDING = 1e-14
-"""Relative change of a cost that its rounding may hide."""
-MOST_BLIND = 2
-"""Steps that may be taken all the same."""
 
 
 @dataclass(slots=True)
@@ -56,7 +47,7 @@ class Termination:
     """Whether the last step was below xtol."""
     blind: int = 0
     """Steps that were taken although rounding hid what they gained."""
-    believed: bool = True
+    model_agreed: bool = True
     """Whether the last step gained what the model said, so that the damping falls."""
 
     @classmethod
@@ -67,29 +58,29 @@ class Termination:
 
     def stepped(self, system: System, change: float, predicted: float, squared_length: float, tries: int) -> None:
         """A step was taken at some try: change of the mean cost, predicted decrease, squared scaled length."""
-        self.believed = tries == 1 and -change > 0.75 * predicted
-        small = self.ftol * system.cost
-        self.small_changes = self.small_changes + 1 if abs(change) <= small and predicted <= small else 0
-        self.small_step = system.relative(squared_length) <= self.xtol
+        self.model_agreed = rules.model_agrees(change, predicted, tries == 1)
+        small = rules.hardly_changes(change, predicted, system.cost, self.ftol)
+        self.small_changes = self.small_changes + 1 if small else 0
+        self.small_step = rules.is_short(squared_length, system.point_squared(), self.xtol)
 
-    def grown(self) -> None:
+    def begin_anew(self) -> None:
         """The batch grew, or the derivatives got better: what the last step showed no longer counts."""
         self.small_changes, self.small_step, self.blind = 0, False, 0
-        self.believed = True
+        self.model_agreed = True
 
     def converged(self, system: System) -> Status | None:
         """The status to stop with at this point, or None to go on."""
-        if system.decrement <= self.gtol**2 * system.cost or system.cost <= self.zero:
+        if rules.gradient_vanishes(system.decrement, system.cost, self.gtol, self.zero):
             return Status.GRADIENT
-        if not self.believed and system.column_cosine() <= min(self.gtol, 1e-8) and self.flat(system):
+        if not self.model_agreed and system.column_cosine() <= min(self.gtol, 1e-8) and self.flat(system):
             return Status.GRADIENT
         if self.small_changes and (
             system.decrement <= self.left * system.cost
-            or (not self.believed and system.column_cosine() <= 1e-5 * self.ftol**0.5 and self.flat(system))
+            or (not self.model_agreed and system.column_cosine() <= 1e-5 * self.ftol**0.5 and self.flat(system))
             or (self.small_changes >= self.crawl and self.flat(system))
         ):
             return Status.COST
-        if self.small_step and system.relative_step() <= self.xtol:
+        if self.small_step and self.next_step_is_short(system):
             return Status.STEP
         return None
 
@@ -99,26 +90,23 @@ class Termination:
             system.column_cosine() <= 0.1 * self.ftol**0.5 and self.flat(system)
         ):
             return Status.COST
-        if system.relative_step() <= self.xtol:
-            return Status.STEP
-        return Status.STALLED
+        return Status.STEP if self.next_step_is_short(system) else Status.STALLED
+
+    def next_step_is_short(self, system: System) -> bool:
+        """Whether the Gauss-Newton step from here is below xtol relative to the point."""
+        return rules.is_short(system.step_squared(), system.point_squared(), self.xtol)
 
     def flat(self, system: System) -> bool:
         """Whether the model promises next to nothing in the neighbourhood."""
-        # Also next to nothing in units of the parameters' standard errors: a tenth of one at most.
-        return system.within_reach() <= min(_FLAT, 5e-3 / system.count) * system.cost
+        return rules.is_flat(system.within_reach(), system.cost, system.count)
 
-    def hidden(self, system: System, change: float) -> bool:
-        """Whether rounding hides what a step gained, so that it may be taken on the model's word: two at most.
-
-        At a minimum that is worth half of the digits of the parameters: the cost has no more to tell, but the gradient
-        has. And where a solve ends no longer depends on how sums are rounded.
-        """
-        if self.blind == MOST_BLIND or not max(abs(change), system.decrement) <= ROUNDING * system.cost:
+    def lost_in_rounding(self, system: System, change: float) -> bool:
+        """Whether rounding hides what a step gained; it is then counted as taken blindly."""
+        if not rules.lost_in_rounding(change, system.decrement, system.cost, self.blind):
             return False
         self.blind += 1
         return True
 
     def hopeless(self, predicted: float, cost: float) -> bool:
         """Whether a rejected step is too small for another try to matter."""
-        return predicted <= max(1e-3 * self.left, ROUNDING) * cost
+        return rules.is_hopeless(predicted, cost, self.left)
