@@ -140,6 +140,9 @@ def burst(  # type: ignore[no-untyped-def]
                 ahead = promise > 0.0
                 if ahead:
                     predicted, length = promise, reach
+                else:  # it has written to the step all the same
+                    for a in range(d):
+                        step[a] = vectors[4, a]
             if steps == most or state[_TRIED] == MOST_TRIALS or not predicted > 0.0:
                 return steps
             trial = added(points[0], step) if move == 0 else call_move(move, points[0], step)
