@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize._lsq.least_squares import IMPLEMENTED_LOSSES, construct_loss_function
 
-from problm.losses import LOSSES, Loss, as_loss
+import problm
+from problm.losses import LOSSES, RULES, Loss, as_loss, robust_loss
 
-BOUNDED = ("arctan", "geman_mcclure", "welsch", "tukey", "truncated")
 # Every size that a squared residual can have, the joints of the piecewise losses, and both ends of the range.
 Z = np.concatenate([[0.0], np.logspace(-300, 300, 601), np.linspace(0.0, 4.0, 401), [1.0 - 1e-15, 1.0 + 1e-15]])
 
@@ -74,6 +74,16 @@ def test_weight_is_the_derivative_of_the_value(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
+def test_curvature_is_the_derivative_of_the_weight(name):
+    rule = RULES[name]
+    z = np.concatenate([np.linspace(0.01, 0.97, 49), np.linspace(1.03, 6.0, 50), np.logspace(1, 4, 20)])
+    h = 1e-4 * z
+    sides = [rule.value_and_weight(z + k * h)[1] for k in (-2, -1, 1, 2)]
+    five_points = (sides[0] - 8 * sides[1] + 8 * sides[2] - sides[3]) / (12 * h)
+    np.testing.assert_allclose(rule.curvature(z, np), five_points, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", LOSSES)
 def test_gradient_of_a_block_is_weight_times_residual(name):
     # The identity that makes IRLS weights exact gradients: d/dr s^2/2 rho(|r|^2/s^2) = rho' r, a block of three.
     rng = np.random.default_rng(2)
@@ -90,9 +100,8 @@ def test_gradient_of_a_block_is_weight_times_residual(name):
 def test_bound_is_the_least_upper_bound(name):
     loss = Loss.named(name, 3.0)
     value = loss.cost(Z * 9.0)
-    assert (loss.bound < math.inf) == (name in BOUNDED)
     assert np.all(value <= loss.bound)
-    if name in BOUNDED:
+    if loss.bound < math.inf:
         assert value.max() == pytest.approx(loss.bound, rel=1e-14)
         assert loss.cost(np.array([math.inf]))[0] == pytest.approx(loss.bound, rel=1e-15)
     else:
@@ -120,7 +129,7 @@ def test_nan_is_never_hidden(name):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_compiled_loss_is_the_numpy_loss(name):
-    from problm.kernels.losses import rho
+    from problm.kernels.robust import curvature, rho
 
     loss = Loss.named(name)
     z = np.concatenate([Z, [math.inf]])
@@ -128,9 +137,48 @@ def test_compiled_loss_is_the_numpy_loss(name):
     compiled = np.array([rho(loss.code, x) for x in z])
     np.testing.assert_allclose(compiled[:, 0], value, rtol=1e-15)
     np.testing.assert_allclose(compiled[:, 1], weight, rtol=1e-15, atol=1e-299)
+    with np.errstate(over="ignore"):
+        wanted = RULES[name].curvature(Z, np)
+    np.testing.assert_allclose([curvature(loss.code, x) for x in Z], wanted, rtol=2e-15, atol=1e-299)
     got = rho(loss.code, math.nan)
     assert math.isnan(got[0])
     assert name == "linear" or math.isnan(got[1])
+
+
+def test_a_loss_is_one_entry(monkeypatch):
+    """The recipe of CONTRIBUTING.md: from it come the loss of NumPy, of compiled code and of the devices."""
+    from numba import njit
+
+    from problm.kernels.robust import of_block, of_number
+    from problm.problems.backends.device import cost_and_weight
+
+    monkeypatch.setitem(RULES, "halved", None)  # removes the entry afterwards
+
+    @robust_loss(curvature=lambda z, xp: -1.0 / (1.0 + 0.5 * z) ** 3, bound=2.0, width=3.0)
+    def halved(z, xp=np):
+        q = 1.0 / (1.0 + 0.5 * z)
+        return xp.where(z < 1.0, xp.minimum(z, 1.0) * q, 2.0 - 2.0 * q), q * q
+
+    loss = as_loss("halved", 0.5)
+    assert (loss.code, loss.bound) == (len(LOSSES), 0.25)
+    x = np.linspace(0, 1, 300)
+    y = 2.0 * x + 1.0 + np.where(np.arange(300) % 10, 0.0, 40.0)
+    fit = problm.least_squares(lambda theta, x, y: theta[0] * x + theta[1] - y, [0.0, 0.0], data=(x, y), loss=loss)
+    np.testing.assert_allclose(fit.x, [2.0, 1.0], atol=1e-3)
+
+    z = np.linspace(0.0, 5.0, 50)
+    values, weights = loss.function(z)
+    number = of_number(rule.value_and_weight for rule in RULES.values())
+    curvature = of_number(rule.curvature for rule in RULES.values())
+    block = of_block(rule.value_and_weight for rule in RULES.values())
+    found = np.array([njit(lambda code, z: (number(code, z), curvature(code, z)))(loss.code, x)[0] for x in z[:2]])
+    np.testing.assert_allclose(found, np.stack([values, weights], axis=1)[:2], rtol=1e-15)
+    over, beside = z.copy(), np.empty(50)
+    njit(lambda code, m, z, weight: block(code, m, z, weight))(loss.code, 50, over, beside)
+    np.testing.assert_allclose(over, values, rtol=1e-15)
+    np.testing.assert_allclose(beside, weights, rtol=1e-15)
+    for mine, numpys in zip(cost_and_weight(loss, z, np), loss.cost_and_weight(z), strict=True):
+        np.testing.assert_array_equal(mine, numpys)
 
 
 @given(

@@ -1,15 +1,22 @@
-r"""Robust losses on the norm of a residual block: value, weight and bound.
+r"""Robust losses on the norm of a residual block: value, weight, curvature and bound.
 
 A block's cost is ``0.5 * s**2 * rho(||r||**2 / s**2)`` with the scale ``s`` (SciPy's ``f_scale``), so that
-every loss behaves as ``0.5 ||r||**2`` near zero. Three things are needed of a loss:
+every loss behaves as ``0.5 ||r||**2`` near zero. Four things are needed of a loss:
 
 ``rho(z)``
     the value;
 ``rho'(z)``
     the weight of the block in an IRLS step: the gradient of the cost is exactly ``rho'(z) J^T r``;
+``rho''(z)``
+    the curvature, where a Newton step is taken (the points of bundle adjustment);
 ``bound``
     the least upper bound of ``rho``; times ``s**2 / 2`` it bounds the change of one block's cost, which is
     what the paper's acceptance test asks for (its ``b``, section 4.2). ``inf`` when there is none.
+
+Each loss is one entry of `RULES`, written for any array library ``xp``: NumPy here, the numbers of compiled code in
+`problm.kernels.robust`, JAX and PyTorch in `problm.problems.backends`. A rule may use ``sqrt``, ``exp``, ``expm1``,
+``log1p``, ``arctan``, ``ones_like``, ``where(condition, yes, no)``, which evaluates both sides, ``minimum(z, number)``
+and ``maximum(z, number)``. Its value and weight must not overflow or divide by zero for any finite ``z >= 0``.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,68 +34,98 @@ Array = NDArray[np.float64]
 LossFunction = Callable[[Array], tuple[Array, Array]]
 
 
-def _linear(z: Array) -> tuple[Array, Array]:
-    return z, np.ones_like(z)
+class Rule(NamedTuple):
+    """One loss, for the arrays of any library."""
+
+    value_and_weight: Callable[..., tuple[Any, Any]]
+    """``z, xp -> (rho, rho')``; NumPy's without ``xp``."""
+    curvature: Callable[..., Any]
+    """``z, xp -> rho''``"""
+    bound: float
+    """Least upper bound of rho."""
+    width: float
+    """Scale for noise of unit standard deviation: that of 95 % efficiency where the noise is Gaussian, or near it."""
 
 
-def _huber(z: Array) -> tuple[Array, Array]:
-    root = np.sqrt(np.maximum(z, 1.0))
-    return np.where(z <= 1.0, z, 2.0 * root - 1.0), 1.0 / root
+RULES: dict[str, Rule] = {}
+"""The losses by their names. The place of a loss is its number in compiled code."""
 
 
-def _soft_l1(z: Array) -> tuple[Array, Array]:
+def robust_loss(
+    *, curvature: Callable[..., Any], bound: float = math.inf, width: float = 1.0
+) -> Callable[[Callable[..., tuple[Any, Any]]], LossFunction]:
+    """Enter a function of ``z`` and ``xp`` into `RULES`, under its own name."""
+
+    def enter(value_and_weight: Callable[..., tuple[Any, Any]]) -> LossFunction:
+        RULES[value_and_weight.__name__.removeprefix("_")] = Rule(value_and_weight, curvature, bound, width)
+        return value_and_weight
+
+    return enter
+
+
+@robust_loss(curvature=lambda z, xp: 0.0 * xp.ones_like(z))
+def _linear(z: Any, xp: Any = np) -> tuple[Any, Any]:
+    return z, xp.ones_like(z)
+
+
+def _huber_curvature(z: Any, xp: Any = np) -> Any:
+    far = xp.maximum(z, 1.0)
+    return xp.where(z > 1.0, -0.5 / (far * xp.sqrt(far)), 0.0)
+
+
+@robust_loss(curvature=_huber_curvature, width=1.345)
+def _huber(z: Any, xp: Any = np) -> tuple[Any, Any]:
+    root = xp.sqrt(xp.maximum(z, 1.0))
+    return xp.where(z <= 1.0, z, 2.0 * root - 1.0), 1.0 / root
+
+
+@robust_loss(curvature=lambda z, xp: -0.5 / ((1.0 + z) * xp.sqrt(1.0 + z)), width=1.345)
+def _soft_l1(z: Any, xp: Any = np) -> tuple[Any, Any]:
     # 2 (sqrt(1 + z) - 1) cancels for small z: below 1e-16 it is zero, and a zero-residual fit would see no
     # decrease any more. The other form keeps all digits, but is inf/inf for an infinite residual.
-    root = np.sqrt(1.0 + z)
-    small = np.minimum(z, 1.0)
-    return np.where(z < 1.0, 2.0 * small / (1.0 + root), 2.0 * (root - 1.0)), 1.0 / root
+    root = xp.sqrt(1.0 + z)
+    return xp.where(z < 1.0, 2.0 * xp.minimum(z, 1.0) / (1.0 + root), 2.0 * (root - 1.0)), 1.0 / root
 
 
-def _cauchy(z: Array) -> tuple[Array, Array]:
-    return np.log1p(z), 1.0 / (1.0 + z)
+@robust_loss(curvature=lambda z, xp: -1.0 / ((1.0 + z) * (1.0 + z)), width=2.385)
+def _cauchy(z: Any, xp: Any = np) -> tuple[Any, Any]:
+    return xp.log1p(z), 1.0 / (1.0 + z)
 
 
-def _arctan(z: Array) -> tuple[Array, Array]:
-    capped = np.minimum(z, 1e150)  # the square must not overflow
-    return np.arctan(z), 1.0 / (1.0 + capped * capped)
+@robust_loss(curvature=lambda z, xp: -2.0 * z / ((1.0 + z * z) * (1.0 + z * z)), bound=math.pi / 2, width=2.385)
+def _arctan(z: Any, xp: Any = np) -> tuple[Any, Any]:
+    capped = xp.minimum(z, 1e150)  # the square must not overflow
+    return xp.arctan(z), 1.0 / (1.0 + capped * capped)
 
 
-def _geman_mcclure(z: Array) -> tuple[Array, Array]:
+@robust_loss(curvature=lambda z, xp: -2.0 / ((1.0 + z) * (1.0 + z) * (1.0 + z)), bound=1.0, width=3.0)
+def _geman_mcclure(z: Any, xp: Any = np) -> tuple[Any, Any]:
     q = 1.0 / (1.0 + z)
-    return np.where(z < 1.0, np.minimum(z, 1.0) * q, 1.0 - q), q * q  # z q is inf * 0 at infinity
+    return xp.where(z < 1.0, xp.minimum(z, 1.0) * q, 1.0 - q), q * q  # z q is inf * 0 at infinity
 
 
-def _welsch(z: Array) -> tuple[Array, Array]:
-    return -np.expm1(-z), np.exp(-z)
+@robust_loss(curvature=lambda z, xp: -xp.exp(-z), bound=1.0, width=2.985)
+def _welsch(z: Any, xp: Any = np) -> tuple[Any, Any]:
+    return -xp.expm1(-z), xp.exp(-z)
 
 
-def _tukey(z: Array) -> tuple[Array, Array]:
+@robust_loss(curvature=lambda z, xp: -2.0 * (1.0 - xp.minimum(z, 1.0)), bound=1.0 / 3.0, width=4.685)
+def _tukey(z: Any, xp: Any = np) -> tuple[Any, Any]:
     # (1 - (1 - z)^3) / 3, written without its cancellation at small z.
-    z = np.minimum(z, 1.0)
-    q = 1.0 - z
-    return np.where(z < 0.5, z * (1.0 - z * (1.0 - z / 3.0)), (1.0 - q * q * q) / 3.0), q * q
+    near = xp.minimum(z, 1.0)
+    q = 1.0 - near
+    return xp.where(near < 0.5, near * (1.0 - near * (1.0 - near / 3.0)), (1.0 - q * q * q) / 3.0), q * q
 
 
-def _truncated(z: Array) -> tuple[Array, Array]:
+@robust_loss(curvature=lambda z, xp: xp.where(z < 1.0, -1.0, 0.0), bound=0.5, width=4.0)
+def _truncated(z: Any, xp: Any = np) -> tuple[Any, Any]:
     # Eq. 22 of the paper: psi(r) = tau^2/4 (1 - max(0, 1 - r^2/tau^2)^2), with s = tau.
     # In z = r^2/tau^2 that is rho = (1 - max(0, 1 - z)^2) / 2, written without its cancellation at small z.
-    z = np.minimum(z, 1.0)
-    return z * (1.0 - 0.5 * z), 1.0 - z
+    near = xp.minimum(z, 1.0)
+    return near * (1.0 - 0.5 * near), 1.0 - near
 
 
-# name: (function, bound of rho, code in the compiled kernels)
-_BUILT_IN: dict[str, tuple[LossFunction, float, int]] = {
-    "linear": (_linear, math.inf, 0),
-    "huber": (_huber, math.inf, 1),
-    "soft_l1": (_soft_l1, math.inf, 2),
-    "cauchy": (_cauchy, math.inf, 3),
-    "arctan": (_arctan, math.pi / 2, 4),
-    "geman_mcclure": (_geman_mcclure, 1.0, 5),
-    "welsch": (_welsch, 1.0, 6),
-    "tukey": (_tukey, 1.0 / 3.0, 7),
-    "truncated": (_truncated, 0.5, 8),
-}
-LOSSES = tuple(_BUILT_IN)
+LOSSES = tuple(RULES)
 USER_CODE = -1
 
 
@@ -116,8 +153,8 @@ class Loss:
     @classmethod
     @lru_cache(maxsize=64)
     def named(cls, name: str, scale: float = 1.0) -> Loss:
-        function, bound, code = _BUILT_IN[name]
-        return cls(name, function, bound, code, float(scale))
+        rule = RULES[name]
+        return cls(name, rule.value_and_weight, rule.bound, tuple(RULES).index(name), float(scale))
 
     @property
     def is_linear(self) -> bool:
@@ -158,7 +195,7 @@ def as_loss(loss: str | Loss | Callable[..., Any], f_scale: float = 1.0) -> Loss
             )
         return loss
     if isinstance(loss, str):
-        if loss not in _BUILT_IN:
+        if loss not in RULES:
             from .support.suggest import suggest
 
             raise ValueError(f"loss={loss!r} is not known{suggest(loss, LOSSES)}; choose one of {', '.join(LOSSES)}")

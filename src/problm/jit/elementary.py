@@ -50,6 +50,8 @@ from __future__ import annotations
 
 import math
 
+from numpy import sqrt as sqrt
+
 from .intrinsics import bits_of, fma, number_of, select, shift_right
 from .njit import part
 
@@ -62,6 +64,26 @@ _LOG2E = 1.4426950408889634
 _LN2_HI = float.fromhex("0x1.62e42fee00000p-1")
 _LN2_LO = float.fromhex("0x1.a39ef35793c76p-33")
 _SIGN = -0x8000000000000000
+
+
+where = select
+
+
+@_inline
+def minimum(x, y):  # type: ignore[no-untyped-def]
+    """The lesser of x and y; x if it is NaN."""
+    return select(x > y, y, x)
+
+
+@_inline
+def maximum(x, y):  # type: ignore[no-untyped-def]
+    """The greater of x and y; x if it is NaN."""
+    return select(x < y, y, x)
+
+
+@_inline
+def ones_like(x):  # type: ignore[no-untyped-def]
+    return 1.0
 
 
 @_inline

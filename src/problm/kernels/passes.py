@@ -24,7 +24,7 @@ from ..jit.gram import PRODUCTS, add_products, call_products
 from ..jit.njit import njit, part
 from ..jit.vectors import elementwise, multiply, multiply_add
 from .columns import load_rows
-from .losses import ROBUST, call_robust, plain_costs, robust_costs
+from .losses import ROBUST, call_robust, plain_costs
 
 _f8, _i8 = types.float64, types.int64
 _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
@@ -39,7 +39,11 @@ def _call_load(typing: Any, at: Any, columns: Any, lo: Any, m: Any, out: Any) ->
 
 @lru_cache(maxsize=2)
 def _table(robust: bool) -> tuple[NDArray[np.int64], int]:
-    losses = address_of(robust_costs, ROBUST) if robust else 0
+    losses = 0
+    if robust:
+        from .robust import robust_costs
+
+        losses = address_of(robust_costs, ROBUST)
     table = np.array([address_of(load_rows, LOAD), address_of(add_products, PRODUCTS), losses])
     return table, table.ctypes.data
 

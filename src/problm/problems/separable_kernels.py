@@ -19,7 +19,7 @@ from numba import types
 
 from ..jit.addresses import FASTMATH
 from ..jit.njit import njit
-from ..kernels.losses import rho
+from ..kernels.robust import rho
 
 _f8, _i8 = types.float64, types.int64
 _options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...linalg.normal import Normal
-from ...losses import Loss
+from ...losses import RULES, USER_CODE, Loss
 from ...sampling.columns import SampledColumns
 from ...sampling.order import RandomOrder
 from ...solver.problem import Theta
@@ -191,64 +191,12 @@ def _filled(column: NDArray[Any]) -> NDArray[Any]:
 
 
 def cost_and_weight(loss: Loss, squares: Any, xp: Any) -> tuple[Any, Any]:
-    """Cost and weight of blocks with these squared norms, in the library ``xp`` (`problm.losses`, by test)."""
+    """Cost and weight of blocks with these squared norms, in the library ``xp`` (`problm.losses`)."""
     if loss.is_linear:
         return 0.5 * squares, xp.ones_like(squares)
     z = squares / loss.scale**2
-    rule = _RULES.get(loss.name) if loss.code >= 0 else None
-    if rule is not None:
-        rho, weight = rule(z, xp)
+    if loss.code != USER_CODE:
+        rho, weight = RULES[loss.name].value_and_weight(z, xp)
     else:  # the user's own, which must be written for this library's arrays
         rho, weight = getattr(loss.function, "__wrapped__", loss.function)(z)[:2]
     return 0.5 * loss.scale**2 * rho, weight
-
-
-def _huber(z: Any, xp: Any) -> Any:
-    root = xp.sqrt(xp.clip(z, 1.0, None))
-    return xp.where(z <= 1.0, z, 2.0 * root - 1.0), 1.0 / root
-
-
-def _soft_l1(z: Any, xp: Any) -> Any:
-    root = xp.sqrt(1.0 + z)
-    return xp.where(z < 1.0, 2.0 * xp.clip(z, None, 1.0) / (1.0 + root), 2.0 * (root - 1.0)), 1.0 / root
-
-
-def _cauchy(z: Any, xp: Any) -> Any:
-    return xp.log1p(z), 1.0 / (1.0 + z)
-
-
-def _arctan(z: Any, xp: Any) -> Any:
-    capped = xp.clip(z, None, 1e150)
-    return xp.arctan(z), 1.0 / (1.0 + capped * capped)
-
-
-def _geman_mcclure(z: Any, xp: Any) -> Any:
-    q = 1.0 / (1.0 + z)
-    return xp.where(z < 1.0, xp.clip(z, None, 1.0) * q, 1.0 - q), q * q
-
-
-def _welsch(z: Any, xp: Any) -> Any:
-    return -xp.expm1(-z), xp.exp(-z)
-
-
-def _tukey(z: Any, xp: Any) -> Any:
-    z = xp.clip(z, None, 1.0)
-    q = 1.0 - z
-    return xp.where(z < 0.5, z * (1.0 - z * (1.0 - z / 3.0)), (1.0 - q * q * q) / 3.0), q * q
-
-
-def _truncated(z: Any, xp: Any) -> Any:
-    z = xp.clip(z, None, 1.0)
-    return z * (1.0 - 0.5 * z), 1.0 - z
-
-
-_RULES: dict[str, Callable[[Any, Any], Any]] = {
-    "huber": _huber,
-    "soft_l1": _soft_l1,
-    "cauchy": _cauchy,
-    "arctan": _arctan,
-    "geman_mcclure": _geman_mcclure,
-    "welsch": _welsch,
-    "tukey": _tukey,
-    "truncated": _truncated,
-}

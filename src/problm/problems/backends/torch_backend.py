@@ -24,6 +24,13 @@ except ImportError as error:
     raise ImportError("PyTorch is needed for this residual function: pip install 'problm[torch]'") from error
 
 
+class Functions:
+    """PyTorch for the rules of `problm.losses`: its own ``minimum`` and ``maximum`` take no numbers."""
+
+    arctan, exp, expm1, log1p, sqrt = torch.arctan, torch.exp, torch.expm1, torch.log1p, torch.sqrt
+    ones_like, where, minimum, maximum = torch.ones_like, torch.where, torch.clamp_max, torch.clamp_min
+
+
 def torch_rows(
     fun: Callable[..., Any],
     few: Columns,
@@ -133,7 +140,7 @@ class TorchPasses:
         return self._batch(point, *tensors).reshape(-1, self._components).to(torch.float64)
 
     def _costs(self, r: Any, count: int) -> Any:
-        cost, weight = cost_and_weight(self._loss, (r * r).sum(dim=1), torch)
+        cost, weight = cost_and_weight(self._loss, (r * r).sum(dim=1), Functions)
         if count < len(cost):
             valid = torch.arange(len(cost)) < count
             cost, weight = torch.where(valid, cost, 0.0), torch.where(valid, weight, 0.0)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from ...losses import Loss
+from ...losses import RULES, Loss
 from ...problems.secant import SecantProblem
 from ...solver.loop import solve
 from ...solver.result import Result, Status
@@ -66,11 +66,6 @@ _LADDERS = {
     "homography": ("translation", "affine", "homography"),
     "sl3": ("translation", "affine", "sl3"),
 }
-# Scale of a robust loss in robust standard deviations of the residuals: 95 % efficiency where noise is Gaussian.
-_TUNING = {
-    "huber": 1.345, "soft_l1": 1.345, "cauchy": 2.385, "arctan": 2.385, "geman_mcclure": 3.0, "welsch": 2.985,
-    "tukey": 4.685, "truncated": 4.0,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -335,7 +330,7 @@ class Search:
     def level_loss(self, sample: Sample) -> Loss:
         if self.loss.is_linear or self.scaled:
             return self.loss
-        return Loss.named(self.loss.name, _TUNING[self.loss.name] * max(sample.spread(), 1e-6))
+        return Loss.named(self.loss.name, RULES[self.loss.name].width * max(sample.spread(), 1e-6))
 
     def level_outside(self, sample: Sample, loss: Loss) -> float:
         return sample.outside_level(loss) if self.outside is None else self.outside

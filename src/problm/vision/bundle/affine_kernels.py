@@ -27,8 +27,8 @@ from numba import types
 from ...jit.addresses import BLOCK, FASTMATH
 from ...jit.njit import njit
 from ...kernels.columns import load_rows
-from ...kernels.losses import block_costs
 from ...kernels.passes import add_row_products
+from ...kernels.robust import block_costs
 from ...manifolds import rotate
 
 _f8, _i8 = types.float64, types.int64

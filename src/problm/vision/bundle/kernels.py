@@ -25,7 +25,7 @@ import numpy as np
 from numba import types
 
 from ...jit.njit import njit
-from ...kernels.losses import rho
+from ...kernels.robust import rho
 from ...manifolds import multiply, rotation_exp
 from .points import OPTIONS, _basis, _factor, _project, solve_point, workspace
 

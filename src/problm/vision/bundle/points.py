@@ -20,7 +20,7 @@ from numba import types
 
 from ...jit.addresses import FASTMATH
 from ...jit.njit import njit
-from ...kernels.losses import rho
+from ...kernels.robust import curvature, rho
 
 _f8, _i8 = types.float64, types.int64
 CAMERA = 20
@@ -61,28 +61,6 @@ def _project(cams, i, u, v, scratch, D):  # type: ignore[no-untyped-def]
     scratch[0] = a
     scratch[1] = b
     return cams[i, 12] * a + cams[i, 14], cams[i, 13] * b + cams[i, 15]
-
-
-@njit(_f8(_i8, _f8), **OPTIONS)
-def _rho_curvature(code, z):  # type: ignore[no-untyped-def]
-    """The second derivative of the loss `problm.kernels.losses.rho`."""
-    if code == 1:
-        return -0.5 / (z * np.sqrt(z)) if z > 1.0 else 0.0
-    if code == 2:
-        return -0.5 / ((1.0 + z) * np.sqrt(1.0 + z))
-    if code == 3:
-        return -1.0 / ((1.0 + z) * (1.0 + z))
-    if code == 4:
-        return -2.0 * z / ((1.0 + z * z) * (1.0 + z * z))
-    if code == 5:
-        return -2.0 / ((1.0 + z) * (1.0 + z) * (1.0 + z))
-    if code == 6:
-        return -np.exp(-z)
-    if code == 7:
-        return -2.0 * (1.0 - z) if z < 1.0 else 0.0
-    if code == 8:
-        return -1.0 if z < 1.0 else 0.0
-    return 0.0
 
 
 @njit(
@@ -126,7 +104,7 @@ def _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums):  # type
         q2 = b0 * cams[i, 2] + b1 * cams[i, 5] + b2 * cams[i, 8]
         q3 = b0 * cams[i, 9] + b1 * cams[i, 10] + b2 * cams[i, 11]
         if code != 0:
-            c = 2.0 * _rho_curvature(code, square / s2) / s2
+            c = 2.0 * curvature(code, square / s2) / s2
             s0, s1, s_2, s3 = p0 * r0 + q0 * r1, p1 * r0 + q1 * r1, p2 * r0 + q2 * r1, p3 * r0 + q3 * r1
             sums[14] += c * s0 * s0
             sums[15] += c * s1 * s0
