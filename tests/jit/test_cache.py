@@ -105,6 +105,22 @@ def test_a_change_of_any_file_that_is_used_is_noticed(package, name, old, new, v
     assert (changed(2.0), compiled_anew(changed)) == (value, 1)
 
 
+def test_a_module_that_is_handed_on_is_followed(package):
+    main = """
+from problm.jit.njit import njit, part
+from . import parts
+@part()
+def apply(x, library):
+    return library.thrice(x)
+@njit("float64(float64)")
+def main(x):
+    return apply(x, parts)
+"""
+    first, second = package(main=main), package(main=main, emit=FILES["emit.py"].replace("fadd", "fmul"))
+    assert (first(2.0), second(2.0)) == (6.0, 8.0)
+    assert compiled_anew(second) == 1
+
+
 def test_a_file_that_is_not_used_does_not_matter(package):
     package()
     assert compiled_anew(package(unused="# more", constants="SHIFT = 1.0  # the same\nOTHER = 3\n")) == 1, (

@@ -71,6 +71,8 @@ def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
         value = function.__globals__[name]
         if isinstance(value, ModuleType) and _ours(value.__name__, function):
             spaces.append(vars(value))
+            if not names & vars(value).keys():  # handed on as a whole: any of its functions may be called
+                yield from ((n, f) for n, f in vars(value).items() if callable(f))
     for space in spaces:
         yield from ((name, space[name]) for name in names & space.keys())
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
