@@ -343,7 +343,7 @@ class TestFrontDoor:
         with pytest.raises(ValueError, match="at row 123456 of the data"):
             problm.least_squares(model, [1, 1, 0], data=tmp_path / "t.npz", max_memory="2MB")
 
-    def test_difference_quotients_are_sharpened(self):
+    def test_difference_quotients_are_refined(self):
         problem = ChunkedProblem(rows(jac="2-point"), Sliced([Reader(np.zeros(5000)), Reader(np.zeros(5000))]))
         assert problem.refine_derivatives()
         assert problem.model.jac == "3-point"

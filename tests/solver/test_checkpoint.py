@@ -150,7 +150,7 @@ def test_on_a_manifold(tmp_path):
     assert len(whole.history.path) == whole.nit
 
 
-def test_after_sharpening(tmp_path):
+def test_after_refined_derivatives(tmp_path):
     """Differences that went over to three points stay so."""
     x, y = make_data(500)
     path = tmp_path / "solve.npz"
@@ -161,7 +161,7 @@ def test_after_sharpening(tmp_path):
         solve(rows.problem((x, y)), START, checkpoint=path, checkpoint_every=0.0, callback=killed_after(2))
     state = Checkpoint(path, 0.0).load()
     assert state is not None
-    state["sharpened"] = True
+    state["refined"] = True
     from problm.solver.checkpoint import _pack
 
     path.write_bytes(_pack(state))

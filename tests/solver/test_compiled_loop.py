@@ -65,7 +65,7 @@ def test_the_same_bits_on_a_manifold(parameterization, n):
 def test_steps_are_taken_at_once_damped_and_refused_ones_too(monkeypatch, start, hard):
     model, x, y, _ = data("decay", 200, 0)
     singly = []
-    monkeypatch.setattr(solver._Run, "descend", lambda run, system: singly.append(1))
+    monkeypatch.setattr(solver.Loop, "descend", lambda run, system: singly.append(1))
     result = fit(model, x, y, start)
     assert result.success
     assert len(result.history) >= 3
@@ -90,6 +90,6 @@ def test_the_limit_of_iterations_holds(limit):
 def test_whoever_watches_the_steps_gets_them_one_by_one(monkeypatch, watched):
     model, x, y, _ = data("decay", 200, 0)
     calls = []
-    monkeypatch.setattr(solver._Run, "sail", lambda run, system: calls.append(1))
+    monkeypatch.setattr(solver.Loop, "take_compiled_steps", lambda run, system: calls.append(1))
     assert fit(model, x, y, [2.2, 0.6, 0.2], **watched).success
     assert not calls

@@ -57,7 +57,7 @@ def outliers(n):
 def test_a_robust_fit_takes_fewer_passes_to_the_same_minimum(monkeypatch, kind):
     data = outliers(3000)
     model = problm.formula("a*exp(-b*x) + c") if "formula" in kind else None
-    options = {"keep_path": kind.endswith("step")}  # whoever keeps the path gets the loop, others its burst
+    options = {"keep_path": kind.endswith("step")}  # whoever keeps the path gets the loop, others the compiled one
 
     def function(theta, x, y):
         return theta[0] * np.exp(-theta[1] * x) + theta[2] - y

@@ -139,7 +139,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr("problm.solver.loop.time", self)
+        monkeypatch.setattr("problm.solver.run.time", self)
         monkeypatch.setattr("problm.solver.batch.time", self)
 
     def perf_counter(self):
@@ -470,3 +470,13 @@ def test_the_model_is_minimised_within_the_box():
         assert np.all(np.abs(slope[free]) <= 1e-6 * np.abs(a.T @ r).max())
         assert np.all(slope[end <= lower + 1e-9] >= -1e-9)
         assert np.all(slope[end >= upper - 1e-9] <= 1e-9)
+
+
+def test_the_loop_stays_a_page():
+    import inspect
+
+    from problm.solver.loop import Loop
+
+    lines = {name: len(inspect.getsource(f).splitlines()) for name, f in vars(Loop).items() if inspect.isfunction(f)}
+    assert lines["iterate"] <= 45
+    assert max(lines.values()) <= 40, lines

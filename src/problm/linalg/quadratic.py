@@ -37,6 +37,10 @@ _DOUBTFUL = 1e-5
 """Singular values that derivatives by differences may have got from their errors: these are then measured."""
 
 
+Proposal = tuple[Array, float, float]
+"""A step (d,), the decrease of the mean cost that the model predicts, and the squared length in scaled parameters."""
+
+
 @dataclass(frozen=True)
 class Space:
     """Limits and units of the parameters (tangent coordinates on a manifold)."""
@@ -75,9 +79,28 @@ class System:
     """
 
     __slots__ = (
-        "_damped", "_diagonal", "_factored", "_free", "_gauss_newton", "_gradient", "_inverse_root", "_known",
-        "_matrix", "_scale", "_space", "_spectrum", "_svd", "_theta", "clouded", "cost", "count", "decrement",
-        "finite", "least_curvature", "normal", "singular",
+        "_damped",
+        "_diagonal",
+        "_factored",
+        "_free",
+        "_gauss_newton",
+        "_gradient",
+        "_inverse_root",
+        "_known",
+        "_matrix",
+        "_scale",
+        "_space",
+        "_spectrum",
+        "_svd",
+        "_theta",
+        "cost",
+        "count",
+        "decrement",
+        "finite",
+        "least_curvature",
+        "normal",
+        "rank_in_doubt",
+        "singular",
     )  # fmt: skip
 
     def __init__(
@@ -91,10 +114,10 @@ class System:
     ) -> None:
         self.normal = normal
         self._inverse_root: Array | None = None
-        self.clouded = False  # whether errors of the Jacobian hide directions that the parameters could take
+        self.rank_in_doubt = False  # whether errors of the Jacobian hide directions that the parameters could take
         self._svd: tuple[Array, Array, Array] | None = None
         self._spectrum: tuple[Array, Array] | None = None
-        self._known: tuple[float, tuple[Array, float, float]] | None = None  # the last damping, and its step
+        self._known: tuple[float, Proposal] | None = None  # the last damping, and its step
         self.count = count = normal.count
         self.cost = normal.cost / count
         self._space, self._theta = space, theta
@@ -140,9 +163,8 @@ class System:
         elif damped is not None:
             self._diagonal = scale**2 * np.maximum(damped if free is None else damped[free], least / normal.count)
 
-    def step(self, damping: float) -> tuple[Array, float, float]:
-        """The damped step (d,), the decrease of the mean cost that the model predicts for it, and its squared
-        length in the scaled parameters."""
+    def step(self, damping: float) -> Proposal:
+        """The damped step."""
         if self._known is not None and self._known[0] == damping:
             return self._known[1]
         if self._factored is not None:
@@ -174,13 +196,13 @@ class System:
             return step, predicted, length
         return self._bounded(step, damping, predicted, length)
 
-    def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float] | None:
-        """What `step` gives, for a step that the last one and what Gauss-Newton promised for it help to make longer or
+    def extrapolated(self, taken: Array, promised: Array) -> Proposal | None:
+        """A step that the last one and what Gauss-Newton promised for it help to make longer or
         shorter (`problm.linalg.cholesky.Cholesky.extrapolated`); None far from the minimum, or where it does not
         apply."""
         if self._factored is None or not self.decrement < NEAR * self.cost:
             return None
-        step: tuple[Array, float, float] | None = self._factored.extrapolated(taken, promised)
+        step: Proposal | None = self._factored.extrapolated(taken, promised)
         return step
 
     def lengths(self) -> tuple[float, float]:
@@ -318,7 +340,7 @@ class System:
         if values[-1] < _DOUBTFUL * values[0] and uncertainty is not None and (errors := uncertainty()) is not None:
             errors = errors if self._free is None else errors[self._free]
             level = max(level, float(np.linalg.norm(errors * self._scale)) / root)
-            self.clouded = bool(values[-1] <= level)
+            self.rank_in_doubt = bool(values[-1] <= level)
         seen = values > _RANK * values[0]
         self._spectrum = (left.T @ factor[:, d] / root)[seen], values[seen]
         rank = int(np.count_nonzero(values > level))
@@ -338,7 +360,7 @@ class System:
         self._gauss_newton = x if self._diagonal is None else x / np.sqrt(self._diagonal)
         self.decrement = 0.5 * float(inner @ inner)
 
-    def _bounded(self, step: Array, damping: float, predicted: float, length: float) -> tuple[Array, float, float]:
+    def _bounded(self, step: Array, damping: float, predicted: float, length: float) -> Proposal:
         """The damped step within the bounds: the minimum of the model over the box.
 
         To cut the step at the bounds is not enough: what is left of it may go up (Bertsekas 1982).

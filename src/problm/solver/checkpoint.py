@@ -18,19 +18,18 @@ import io
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..support.files import write_atomically
 from ..support.npy import load_arrays
-
-if TYPE_CHECKING:
-    from .loop import _Run
+from .run import Run
 
 FORMAT = "problm.checkpoint"
 VERSION = 4
+R = TypeVar("R", bound=Run)
 _ARRAY = "#array"
 _TUPLE = "#tuple"
 
@@ -48,7 +47,7 @@ class Checkpoint:
         self.path, self.every = os.fspath(path), every
         self._last = time.perf_counter()
 
-    def note(self, run: _Run) -> None:
+    def note(self, run: Run) -> None:
         """Write a checkpoint if one is due and the batch can be brought back to the same bits."""
         if run.batch.resumable and time.perf_counter() - self._last >= self.every:
             write_atomically(self.path, _pack(_state_of(run)))
@@ -71,7 +70,16 @@ class Checkpoint:
             raise ValueError(f"checkpoint={self.path!r} was written by another version: move it away to start anew")
         return state
 
-    def restore(self, run: _Run, state: dict[str, Any]) -> None:
+    def resumed(self, run: R) -> R:
+        """The run, or one that goes on where the checkpoint on disk was taken."""
+        state = self.load()
+        if state is not None:
+            if state["restarted"]:
+                run = run.again()
+            self.restore(run, state)
+        return run
+
+    def restore(self, run: Run, state: dict[str, Any]) -> None:
         """Put a run that has not begun where the state was taken."""
         found, here = state["solve"], _fingerprint(run)
         for name, value in here.items():
@@ -83,9 +91,9 @@ class Checkpoint:
         order = run.problem.random_order()
         if order is not None and state["order"] is not None:
             order.restore(state["order"])
-        if state["sharpened"]:
-            run.sharpened = run.problem.refine_derivatives()
-        run.trusting = state["trusting"]
+        if state["refined"]:
+            run.refined = run.problem.refine_derivatives()
+        run.keep_all_directions = state["keep_all_directions"]
         for part, values in state["memory"].items():
             target = getattr(run, part)
             for name, value in values.items():
@@ -105,7 +113,7 @@ class Checkpoint:
             run.generator().bit_generator.state = state["rng"]
         self._check_data(run, state["probe"])
 
-    def _check_data(self, run: _Run, probe: float | None) -> None:
+    def _check_data(self, run: Run, probe: float | None) -> None:
         now = _probe(run)
         if probe is not None and now is not None and not np.isclose(now, probe, rtol=1e-9, equal_nan=True):
             raise ValueError(
@@ -114,15 +122,15 @@ class Checkpoint:
             )
 
 
-def _state_of(run: _Run) -> dict[str, Any]:
+def _state_of(run: Run) -> dict[str, Any]:
     order = run.problem.random_order()
     return {
         "format": FORMAT,
         "version": VERSION,
         "solve": _fingerprint(run),
-        "restarted": run.before is not None,
-        "sharpened": run.sharpened,
-        "trusting": run.trusting,
+        "restarted": run.restarted,
+        "refined": run.refined,
+        "keep_all_directions": run.keep_all_directions,
         "trail": run.last[1:] if run.last is not None and run.last[0] is run.batch.theta else None,
         "order": None if order is None else order.state(),
         "memory": {part: _memory(getattr(run, part)) for part in ("damping", "growth", "termination", "policy")},
@@ -135,23 +143,22 @@ def _state_of(run: _Run) -> dict[str, Any]:
     }
 
 
-def _fingerprint(run: _Run) -> dict[str, Any]:
+def _fingerprint(run: Run) -> dict[str, Any]:
     return {
         "n": run.problem.n,
         "dim": run.problem.dim,
-        "start": run.theta,
+        "start": run.start,
         "acceptance": type(run.policy).__name__,
         "damping": type(run.damping).__name__,
     }
 
 
-def _probe(run: _Run) -> float | None:
+def _probe(run: Run) -> float | None:
     """Mean cost of the first batch at the point: tells whether the data are the same."""
     order = run.problem.random_order()
-    first = run.first if run.before is None else run.before.first
-    if order is None or first >= run.problem.n or order.drawn < first:
+    if order is None or run.first >= run.problem.n or order.drawn < run.first:
         return None
-    return float(np.mean(run.problem.costs(run.batch.theta, 0, first)))
+    return float(np.mean(run.problem.costs(run.batch.theta, 0, run.first)))
 
 
 def _memory(part: Any) -> dict[str, Any]:

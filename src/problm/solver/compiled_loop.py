@@ -1,17 +1,16 @@
-"""Plain sailing: steps on all rows of a small compiled problem, many in one call.
+"""The compiled loop: steps on all rows of a small compiled problem, many in one call.
 
 On few rows an iteration of the loop (`problm.solver.loop`) takes ten times as long as its arithmetic, and most
 iterations are alike: a step within the trust region is tried, and taken if it lowers the cost, or the region shrinks.
-`burst` takes such steps, with the same compiled passes and the same rules in the same order, so to the same bits (a
-test compares them), and hands back to the loop wherever a decision is not plain: a cost that is not finite, a Jacobian
-near the loss of rank, and whatever may be the end.
+`compiled_steps` takes such steps, with the same compiled passes and the same rules (`problm.solver.rules`) in the same
+order, so to the same bits (a test compares them), and hands back to the loop wherever a decision is not plain: a cost
+that is not finite, a Jacobian near the loss of rank, and whatever may be the end.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import types
@@ -38,9 +37,7 @@ from .rules import (
     model_agrees,
     next_radius,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    from .loop import _Run
+from .run import Run
 
 _f8, _i8 = types.float64, types.int64
 MOST = 100
@@ -74,7 +71,7 @@ def added(theta, delta):  # type: ignore[no-untyped-def]
     nogil=True,
     error_model="numpy",
 )  # fmt: skip
-def burst(  # type: ignore[no-untyped-def]
+def compiled_steps(  # type: ignore[no-untyped-def]
     linearize, fill, columns, n, program, constants, d, p, code, tools, scale, encode, move, A1, A2,
     limits, points, trail, gradient, hessian, largest, state, history,
 ):  # fmt: skip
@@ -200,7 +197,7 @@ def burst(  # type: ignore[no-untyped-def]
             largest[a] = max(largest[a], hessian[a, a] / n)
 
 
-def sail(run: _Run, system: System) -> bool:
+def take_steps(run: Run, system: System) -> bool:
     """Take the plain steps from here, where all rows are linearised; whether there were any."""
     batch, damping, t = run.batch, run.damping, run.termination
     assert isinstance(damping, TrustRegion)
@@ -221,13 +218,13 @@ def sail(run: _Run, system: System) -> bool:
     )  # fmt: skip
     assert run.compiled is not None
     passed = address_of(linearize_chunk, LINEARIZE), *run.compiled
-    steps: int = burst(*passed, limits, points, trail, gradient, hessian, largest, state, history)
+    steps: int = compiled_steps(*passed, limits, points, trail, gradient, hessian, largest, state, history)
     cost, radius, length, value, small_changes, small_step, agreed, blind, follows, taken, tried, failed = (
         state.tolist()
     )
-    run.sailing, run.tried = not failed and tried < MOST_TRIALS, int(tried)
+    run.compiled_next, run.tried = not failed and tried < MOST_TRIALS, int(tried)
     if steps:
-        damping.sailed(value, radius, length, largest)
+        damping.stepped(value, radius, length, largest)
         seconds = time.perf_counter() - run.began
         for k, (after, value, good) in enumerate(history[:, :steps].T.tolist(), 1):
             passes = batch.residual_rows / n + k, batch.jacobian_rows / n + k

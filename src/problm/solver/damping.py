@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from .rules import first_radius, next_radius
 
 if TYPE_CHECKING:
-    from ..linalg.quadratic import System
+    from ..linalg.quadratic import Proposal, System
 
 Array = NDArray[np.float64]
 
@@ -48,8 +48,8 @@ class Damping(Protocol):
         """D (d,) at a point where the diagonal of H is this; None for the diagonal itself."""
         ...
 
-    def choose(self, system: System) -> float:
-        """Lambda for the next step from here."""
+    def propose(self, system: System) -> Proposal:
+        """The next step to try from here; its lambda is then the ``value``."""
         ...
 
     def accept(self, ratio: float) -> None:
@@ -79,8 +79,8 @@ class GainRatio:
         self._largest, scaling = _running_maximum(self._largest, diagonal)
         return scaling
 
-    def choose(self, system: System) -> float:
-        return self.value
+    def propose(self, system: System) -> Proposal:
+        return system.step(self.value)
 
     def accept(self, ratio: float) -> None:
         if ratio > 0.75:
@@ -125,8 +125,8 @@ class Tenfold:
     def scaling(self, diagonal: Array) -> Array | None:
         return np.ones(len(diagonal))
 
-    def choose(self, system: System) -> float:
-        return self.value
+    def propose(self, system: System) -> Proposal:
+        return system.step(self.value)
 
     def accept(self, ratio: float) -> None:
         self.value = max(self.value / 10.0, _LEAST)
@@ -159,13 +159,13 @@ class TrustRegion:
         self._largest, scaling = _running_maximum(self._largest, diagonal)
         return scaling
 
-    def sailed(self, value: float, radius: float, length: float, largest: Array) -> None:
+    def stepped(self, value: float, radius: float, length: float, largest: Array) -> None:
         """Steps were taken elsewhere (`problm.solver.compiled_loop`), by these rules."""
         self.value, self.radius, self.length, self._largest = value, radius, length, largest
 
-    def choose(self, system: System) -> float:
+    def propose(self, system: System) -> Proposal:
         self.value, self.length = system.damping_within(self.radius_at(system))
-        return self.value
+        return system.step(self.value)
 
     def radius_at(self, system: System) -> float:
         """The radius for the next step from here."""

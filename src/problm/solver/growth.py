@@ -24,12 +24,30 @@ from dataclasses import dataclass
 from scipy.special import gammaincinv
 
 from ..linalg.quadratic import System
-from .problem import JUMP
+from .acceptance import Acceptance
+from .options import Options
+from .problem import JUMP, Problem
 
 KAPPA = 2.0
 SLOW = 2.0
 FAST = 16.0
 Q2_MAX = 0.5
+
+
+def first_size(problem: Problem, policy: Acceptance, options: Options) -> int:
+    """Blocks in the first batch."""
+    size, n = options.initial_batch or policy.first_batch(problem.n, problem.dim), problem.n
+    if policy.noise_rule and not options.initial_batch:
+        size = max(size, problem.least_batch)
+    near = size > _jump(problem, options) * n or n <= problem.few
+    if near and not (options.initial_batch or policy.damping == "tenfold"):
+        size = n  # batches save nothing, or would become everything at their first growth
+    return min(size, n, options.max_batch or n)
+
+
+def _jump(problem: Problem, options: Options) -> float:
+    """Share of all rows from which the batch becomes everything; whoever asks for an accuracy may want less."""
+    return JUMP if options.accuracy is not None else problem.jump
 
 
 @dataclass(slots=True)
@@ -46,28 +64,38 @@ class Growth:
     _last_decrement: float | None = None
     _last_ratio: float = 0.0
     _predicted: float = 0.0
+    _noise: float = math.nan
+    """nu, the expected excess of the cost over all blocks at the minimiser of the batch."""
     _quantile: float = math.nan
+    """Q, of that excess."""
 
-    def exhausted(self, system: System) -> bool:
-        """Whether the batch has nothing more to teach (in the accuracy mode: and is not large enough yet)."""
+    @classmethod
+    def of(cls, problem: Problem, options: Options) -> Growth:
+        """The growth of a solve's batches."""
+        return cls(problem.n, options.accuracy, options.confidence, _jump(problem, options), problem.largest_batch)
+
+    def measure(self, system: System) -> None:
+        """Measure the noise of the batch at this point, for `exhausted` and `accurate`."""
         k = system.count
         trace, trace2 = system.noise()
         c = (1.0 - k / self.n) / k
-        nu = 0.5 * c * trace
+        self._noise = 0.5 * c * trace
         if self._last_decrement:
             self._q2 = system.decrement / self._last_decrement
         if self.accuracy is not None:
-            if nu > 0.0 and trace2 > 0.0:
+            self._quantile = 0.0
+            if self._noise > 0.0 and trace2 > 0.0:
                 shape = 0.5 * trace**2 / trace2
                 self._quantile = 0.5 * c * trace2 / trace * 2.0 * float(gammaincinv(shape, self.confidence))
-            else:
-                self._quantile = 0.0
-            if self._quantile <= 0.75 * self.accuracy * system.cost:
-                return False  # large enough: only converge
-        return system.decrement <= KAPPA * nu
+
+    def exhausted(self, system: System) -> bool:
+        """Whether the batch has nothing more to teach (in the accuracy mode: and is not large enough yet)."""
+        if self.accuracy is not None and self._quantile <= 0.75 * self.accuracy * system.cost:
+            return False  # large enough: only converge
+        return system.decrement <= KAPPA * self._noise
 
     def accurate(self, system: System) -> bool:
-        """Whether the accuracy asked for is reached on this batch; call after `exhausted`."""
+        """Whether the accuracy asked for is reached on this batch."""
         return self.accuracy is not None and self._quantile + 2.0 * system.decrement <= self.accuracy * system.cost
 
     def stepped(self, system: System, ratio: float, predicted: float, first_try: bool) -> None:

@@ -19,38 +19,27 @@ batch, and the callback.
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.quadratic import Space, System
-from ..sampling.order import as_generator
+from ..linalg.quadratic import Proposal, Space, System
 from . import rules
-from .acceptance import Acceptance, FullBatch, Holdout, Step, Verdict, as_acceptance
-from .batch import Batch
-from .damping import Damping, TrustRegion, as_damping
-from .growth import Growth
+from .acceptance import Step, Verdict, as_acceptance
+from .growth import first_size
 from .options import Options
 from .outcome import not_finite, refuse_underflow, result_of
-from .problem import JUMP, Problem, Theta
-from .result import History, Result, State, Status
-from .termination import Termination
+from .problem import Problem, Theta
+from .result import Result, Status
+from .run import Run, Stop
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
 
 Array = NDArray[np.float64]
 _TAKE = Verdict(True)
-
-
-class _Stop(Exception):
-    """A limit or the callback ends the solve."""
-
-    def __init__(self, status: Status) -> None:
-        self.status = status
 
 
 def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **settings: Any) -> Result:
@@ -65,321 +54,44 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
 
     Returns
     -------
-    Result. Never raises for want of convergence: ``status`` says how it ended.
+    Result. Non-convergence never raises: ``status`` says how it ended.
     """
     if not isinstance(problem, Problem):
-        raise TypeError(
-            f"problem must be a problm.solver.Problem, got {type(problem).__name__}: derive it from that class"
-        )
+        raise TypeError(f"problem must be derived from problm.solver.Problem, got {type(problem).__name__}")
     options = Options.of(**settings)
     policy = as_acceptance(options.acceptance)
-    space = space or Space(problem.dim)
-    first = options.initial_batch or policy.first_batch(problem.n, problem.dim)
-    if policy.noise_rule and not options.initial_batch:
-        first = max(first, problem.least_batch)
-    near = first > _jump(problem, options) * problem.n or problem.n <= problem.few
-    if near and not (options.initial_batch or policy.damping == "tenfold"):
-        first = problem.n  # batches save nothing, or would become everything at their first growth
-    first = min(first, problem.n, options.max_batch or problem.n)
-    run = _Run(problem, theta, first, policy, space, options)
+    loop = Loop(problem, theta, first_size(problem, policy, options), policy, space or Space(problem.dim), options)
+    saver: Checkpoint | None = None
     if options.checkpoint is not None:
-        run = _resumed(run)
-    status = run.until_done()
-    if run.before is None and run.batch.full and first < problem.n and run.ended_above_start(theta):
+        from .checkpoint import Checkpoint
+
+        saver = Checkpoint(options.checkpoint, options.checkpoint_every)
+        loop = saver.resumed(loop)
+    status = _until_done(loop, saver)
+    if loop.ended_above_start():
         # The statistics let the cost rise, which is rare but possible: plain LM from the start cannot.
-        again = _Run(problem, theta, problem.n, FullBatch(), space, options, run)
-        run, status = again, again.until_done()
-    return result_of(run, status)
+        loop = loop.again()
+        status = _until_done(loop, saver)
+    return result_of(loop, status)
 
 
-@dataclass
-class _Run:
-    """A solve under way: the state, and the loop over it."""
-
-    problem: Problem
-    theta: Theta
-    first: int
-    policy: Acceptance
-    space: Space
-    options: Options
-    before: _Run | None = None
-    batch: Batch = field(init=False)
-    system: System = field(init=False)
-    history: History = field(init=False)
-
-    def __post_init__(self) -> None:
-        own = self.problem.make_batch(self.theta, self.first)
-        if own is not None and not isinstance(self.policy, (Holdout, FullBatch)):
-            raise ValueError(
-                f"acceptance: {type(self.policy).__name__} needs the costs of single rows in one place, which a "
-                "cluster does not give; use 'holdout', 'hoeffding-serfling', 'empirical-bernstein' or 'full'"
-            )
-        self.batch = Batch(self.problem, self.theta, self.first) if own is None else own
-        self.history = History() if self.before is None else self.before.history
-        self.began: float = time.perf_counter() if self.before is None else self.before.began
-        self.damping: Damping = as_damping(self.options.damping or self.policy.damping)
-        o, n = self.options, self.problem.n
-        self.termination = Termination.of(o.ftol, o.xtol, o.gtol, n)
-        self.growth = Growth(n, o.accuracy, o.confidence, _jump(self.problem, o), self.problem.largest_batch)
-        self.rng: np.random.Generator | None = None
-        self.previous: Theta = None
-        # Where the last step over everything led, if it was not damped; the step; and the Gauss-Newton one.
-        self.last: tuple[Theta, Array, Array] | None = None
-        self.sharpened = self.trusting = False
-        self.compiled = self.problem.for_compiled_loop() if self.unobserved() else None
-        self.sailing = self.compiled is not None
-        self.tried = 0  # steps that it tried from the present point, in vain
-        self.saver: Checkpoint | None = None
-        self.first_costs: tuple[float, float] = (math.nan, math.inf)
-        if self.before is not None:
-            self.batch.residual_rows = self.before.batch.residual_rows
-            self.batch.jacobian_rows = self.before.batch.jacobian_rows
-            self.saver = self.before.saver
-
-    def unobserved(self) -> bool:
-        """Whether nobody but this loop follows or limits its steps."""
-        o, space = self.options, self.space
-        given = (space.fixed, space.lower, space.upper, space.x_scale, o.callback, o.checkpoint)
-        free = all(part is None for part in given) and o.max_time == math.inf and not o.keep_path
-        return free and type(self.damping) is TrustRegion
-
-    def generator(self) -> np.random.Generator:
-        if self.rng is None:
-            self.rng = as_generator(self.options.rng)
-        return self.rng
-
-    def until_done(self) -> Status:
-        try:
-            return self.minimise()
-        except _Stop as stop:
-            return stop.status
-        except KeyboardInterrupt:
-            if not hasattr(self, "system"):
-                raise  # nothing is known yet
-            return Status.INTERRUPTED
-        except Exception as error:
-            error.add_note(f"problm: raised after {len(self.history)} iterations; best point: {self.batch.theta!r}")
-            raise
-
-    def minimise(self) -> Status:
-        """Steps 1 to 4 of the module's docstring, until an outcome."""
-        batch, policy = self.batch, self.policy
+def _until_done(loop: Loop, saver: Checkpoint | None) -> Status:
+    """Iterate until an outcome, a limit, the callback or Ctrl-C; checkpoints are written in between."""
+    try:
         while True:
-            if self.saver is not None:
-                self.saver.note(self)
-            system = self.linearize()
-            if batch.full and system.clouded and self.sharpen():
-                continue  # before steps along the noise of forward differences lead astray
-            if batch.full:
-                if (status := self.termination.converged(system)) is not None:
-                    if self.sharpen() or self.look_closer():
-                        continue
-                    return status
-            elif policy.noise_rule:
-                exhausted = self.growth.exhausted(system)
-                if self.growth.accurate(system):
-                    return Status.ACCURACY
-                if exhausted:
-                    self.grow()
-                    continue
-            elif self.termination.converged(system) is not None:
-                self.grow(batch.n)  # erratum 11: the minimiser of a batch is not the answer
-                continue
-
-            if self.sailing and batch.full and self.sail(system):
-                continue  # many iterations like those below, in compiled code
-            step = self.descend(system)
-            if step is None:
-                if batch.full:
-                    if self.sharpen() or self.look_closer():
-                        continue
-                    return self.termination.stalled(system)
-                self.damping.reset()
-                self.grow(None if policy.noise_rule else batch.n)
-                continue
-
-            verdict = _TAKE if batch.full else policy.judge(Step(batch, step.step, self.generator))
-            if verdict.accept:
-                self.previous = batch.theta
-                batch.accept()
-                plain = batch.full and rules.is_plain(self.damping.value, step.tries == 1)
-                self.last = (batch.theta, step.step, system.step(0.0)[0]) if plain else None
-                self.damping.accept(step.ratio)
-                self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
-                self.termination.stepped(system, step.change, step.predicted, step.length, step.tries)
-                self.sailing = self.compiled is not None
-            elif verdict.restores:
-                batch.move(verdict.restore)
-            if verdict.grow_to == 0:
-                self.record("accept", system.cost + step.change)
-            else:
-                cost = system.cost + (step.change if verdict.accept else 0.0)
-                self.grow(verdict.grow_to, "accept, grow" if verdict.accept else "undo, grow", cost)
-
-    def linearize(self) -> System:
-        batch = self.batch
-        self.check_time(batch.size)
-        normal = batch.linearize(self.policy.noise_rule)
-        system = None
-        if math.isfinite(normal.cost + sum(normal.gradient.tolist())):
-            errors = None if self.trusting else batch.uncertainty
-            system = System(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
-        if system is None or not system.finite:
-            if self.previous is None or self.options.nan_policy == "raise":
-                raise not_finite(self.problem, batch.theta)
-            # The cost is finite there, or the step would not have been taken, but not the Jacobian: step back.
-            batch.move(self.previous)
-            self.previous = None
-            self.damping.reject(ratio=math.nan)
-            self.record("undo", self.system.cost)
-            return self.linearize()
-        self.system = system
-        if not len(self.history):
-            self.termination.zero = 1e-30 * system.cost
-            if system.cost == 0.0:
-                refuse_underflow(self.problem, batch.theta)
-        if not len(self.history) and not batch.full:
-            self.first_costs = batch.first_costs()
-        return system
-
-    def descend(self, system: System) -> _Trial | None:
-        """Raise the damping until a step lowers the cost of the batch; None if none does."""
-        tries, self.tried = 1 + self.tried, 0
-        ahead = self.extrapolated(system) if tries == 1 else None
-        while tries <= rules.MOST_TRIALS:
-            damping = self.damping.choose(system)
-            step, predicted, length = system.step(damping) if ahead is None or damping > 0.0 else ahead
-            if not predicted > 0.0:
-                return None
-            if tries > 1:
-                self.check_time(self.batch.size)
-            trial = self.space.inside(self.problem.retract(self.batch.theta, step))
-            change = self.batch.trial(trial)
-            if math.isnan(change) and self.options.nan_policy == "raise":
-                raise not_finite(self.problem, trial)
-            ratio = -change / predicted
-            if rules.lowers_cost(ratio):
-                return _Trial(step, change, predicted, ratio, tries, length)
-            if self.batch.full and self.termination.lost_in_rounding(system, change):
-                return _Trial(step, change, predicted, 1.0, tries, length)
-            if ahead is not None and damping == 0.0:
-                ahead = self.last = None
-                self.record("reject", system.cost)
-                continue  # with the Gauss-Newton step
-            tries += 1
-            self.damping.reject(1e-3 * system.least_curvature, ratio)
-            self.growth.failed()
-            self.record("reject", system.cost)
-            if math.isfinite(change) and self.termination.hopeless(predicted, system.cost):
-                return None
-        return None
-
-    def sail(self, system: System) -> bool:
-        from .compiled_loop import sail  # which only problems of few rows compile
-
-        return sail(self, system)
-
-    def extrapolated(self, system: System) -> tuple[Array, float, float] | None:
-        """What the last two steps over everything say about the next one, where the problem does not learn itself."""
-        if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full:
-            return None
-        if self.problem.learns:
-            return None
-        return system.extrapolated(*self.last[1:])
-
-    def sharpen(self) -> bool:
-        """Ask the problem for more accurate derivatives, where differences may be why no step goes down: the
-        Gauss-Newton step still promises a decrease."""
-        settled = self.system.decrement <= self.options.ftol * self.system.cost
-        if settled or not self.problem.refine_derivatives():
-            return False
-        self.sharpened = True
-        self.termination.begin_anew()
-        self.damping.reset()
-        self.damping.value = 1e-3 * self.system.least_curvature  # what is left is what damping suppressed
-        self.batch.move(self.batch.theta)
-        return True
-
-    def look_closer(self) -> bool:
-        """Believe the derivatives to the last digit from now on, where what their errors may have made up promises a
-        decrease that matters: whether it is real, the next steps show."""
-        if not self.system.clouded or self.termination.flat(self.system):
-            return False
-        self.trusting = True
-        self.termination.begin_anew()
-        self.damping.reset()
-        self.batch.move(self.batch.theta)
-        return True
-
-    def grow(self, size: int | None = None, decision: str = "grow", cost: float | None = None) -> None:
-        """Enlarge the batch, by the noise rule if no size is given."""
-        batch, system = self.batch, self.system
-        if size is None:
-            size = self.growth.next_size(system, system.step(self.damping.value)[1])
-        limit = self.options.max_batch
-        if limit is not None and size > limit:
-            if batch.size >= limit:
-                raise _Stop(Status.BATCH_LIMIT)
-            size = limit
-        batch.grow(min(size, batch.n))
-        self.termination.begin_anew()
-        self.record(decision, system.cost if cost is None else cost)
-
-    def record(self, decision: str, cost: float) -> None:
-        """Write the iteration down, tell the callback, and stop at a limit."""
-        batch, history = self.batch, self.history
-        seconds = time.perf_counter() - self.began
-        passes = batch.residual_rows / batch.n, batch.jacobian_rows / batch.n
-        history.add(seconds, batch.size, cost * batch.n, self.damping.value, decision, *passes)
-        if self.options.keep_path:
-            history.path.append(batch.theta)
-        if self.options.callback is not None:
-            # At least one linearisation, one trial and the certificate on all residuals lie ahead.
-            left = 2.0 * batch.seconds(batch.n)
-            state = State(
-                len(history), seconds, batch.size, batch.n, cost * batch.n, self.damping.value, decision,
-                batch.theta, left,
-            )  # fmt: skip
-            try:
-                stop = bool(self.options.callback(state))
-            except StopIteration:
-                stop = True
-            if stop:
-                raise _Stop(Status.STOPPED)
-        if len(history) >= self.options.max_iter:
-            raise _Stop(Status.MAX_ITER)
-
-    def check_time(self, size: int) -> None:
-        """Do not begin a pass that would not end in time."""
-        if self.options.max_time < math.inf:
-            seconds = time.perf_counter() - self.began + self.batch.seconds(size)
-            if seconds > self.options.max_time and hasattr(self, "system"):
-                raise _Stop(Status.TIME)
-
-    def ended_above_start(self, theta: Theta) -> bool:
-        """Whether the cost over all residuals is above the start's, which is only computed if it may be."""
-        mean, error = self.first_costs
-        now = self.system.normal.cost / self.problem.n
-        if now < mean - 6.0 * error:
-            return False
-        self.batch.residual_rows += self.problem.n
-        return now > self.problem.cost(theta) / self.problem.n * (1.0 + 1e-12)
-
-
-def _resumed(run: _Run) -> _Run:
-    """The run, where its checkpoint left it if there is one; it keeps it up to date from now on."""
-    from .checkpoint import Checkpoint
-
-    options = run.options
-    assert options.checkpoint is not None
-    run.saver = Checkpoint(options.checkpoint, options.checkpoint_every)
-    state = run.saver.load()
-    if state is not None:
-        if state["restarted"]:
-            run = _Run(run.problem, run.theta, run.problem.n, FullBatch(), run.space, options, run)
-        assert run.saver is not None
-        run.saver.restore(run, state)
-    return run
+            if saver is not None:
+                saver.note(loop)
+            if (status := loop.iterate()) is not None:
+                return status
+    except Stop as stop:
+        return stop.status
+    except KeyboardInterrupt:
+        if not loop.begun:
+            raise  # nothing is known yet
+        return Status.INTERRUPTED
+    except Exception as error:
+        error.add_note(f"problm: raised after {len(loop.history)} iterations; best point: {loop.batch.theta!r}")
+        raise
 
 
 @dataclass(slots=True)
@@ -395,6 +107,202 @@ class _Trial:
     """Squared, in the scaled parameters."""
 
 
-def _jump(problem: Problem, options: Options) -> float:
-    """Share of all rows from which the batch becomes everything; whoever asks for an accuracy may want less."""
-    return JUMP if options.accuracy is not None else problem.jump
+class Loop(Run):
+    """A solve under way, and how it goes on."""
+
+    def iterate(self) -> Status | None:
+        """One iteration, steps 1 to 4 of the module's docstring: an outcome, or None to go on."""
+        full = self.batch.full
+        system = self.linearize()
+        if full and system.rank_in_doubt and self.refine_derivatives():
+            return None  # before steps along the noise of forward differences lead astray
+        if (status := self.finished(system)) is not None:
+            return None if full and self.look_closer() else status
+        if not full and self.exhausted(system):
+            self.grow_on()
+            return None
+        if full and self.compiled_next and self.take_compiled_steps(system):
+            return None
+        step = self.descend(system)
+        if step is not None:
+            self.apply(self.judge(step), step, system)
+        elif not full:
+            self.damping.reset()
+            self.grow_on()
+        elif not self.look_closer():
+            return self.termination.stalled(system)
+        return None
+
+    def linearize(self) -> System:
+        """The model of the batch at the present point, or at the one before where this one has no derivatives."""
+        batch = self.batch
+        self.check_time()
+        normal = batch.linearize(self.policy.noise_rule)
+        system = None
+        if math.isfinite(normal.cost + sum(normal.gradient.tolist())):
+            errors = None if self.keep_all_directions else batch.uncertainty
+            system = System(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
+        if system is None or not system.finite:
+            self.step_back()
+            return self.linearize()
+        self.system, self.begun = system, True
+        if not len(self.history):
+            self.termination.zero = 1e-30 * system.cost
+            if system.cost == 0.0:
+                refuse_underflow(self.problem, batch.theta)
+            if not batch.full:
+                self.first_costs = batch.first_costs()
+        return system
+
+    def step_back(self) -> None:
+        """Undo the last step: where it led the cost is finite, or it would have been refused, but not the Jacobian."""
+        if self.previous is None or self.options.nan_policy == "raise":
+            raise not_finite(self.problem, self.batch.theta)
+        self.batch.move(self.previous)
+        self.previous = None
+        self.damping.reject(ratio=math.nan)
+        self.record("undo", self.system.cost)
+
+    def finished(self, system: System) -> Status | None:
+        """The outcome at this point, if there is one: convergence on all residuals, or the accuracy asked for."""
+        if self.batch.full:
+            return self.termination.converged(system)
+        if self.policy.noise_rule:
+            self.growth.measure(system)
+            return Status.ACCURACY if self.growth.accurate(system) else None
+        return None
+
+    def exhausted(self, system: System) -> bool:
+        """Whether a batch below N has nothing more to teach."""
+        if self.policy.noise_rule:
+            return self.growth.exhausted(system)
+        return self.termination.converged(system) is not None
+
+    def grow_on(self) -> None:
+        """Enlarge a batch that has nothing more to teach: by the noise rule, or to everything (erratum 11: the
+        minimiser of a batch is not the answer)."""
+        self.grow(None if self.policy.noise_rule else self.batch.n)
+
+    def grow(self, size: int | None, decision: str = "grow", cost: float | None = None) -> None:
+        """Enlarge the batch, by the noise rule if no size is given."""
+        batch, system = self.batch, self.system
+        if size is None:
+            size = self.growth.next_size(system, system.step(self.damping.value)[1])
+        limit = self.options.max_batch
+        if limit is not None and size > limit:
+            if batch.size >= limit:
+                raise Stop(Status.BATCH_LIMIT)
+            size = limit
+        batch.grow(min(size, batch.n))
+        self.termination.begin_anew()
+        self.record(decision, system.cost if cost is None else cost)
+
+    def descend(self, system: System) -> _Trial | None:
+        """Raise the damping until a step lowers the cost of the batch; None if none does."""
+        tries, self.tried = 1 + self.tried, 0
+        ahead = self.extrapolated(system) if tries == 1 else None
+        while tries <= rules.MOST_TRIALS:
+            proposal = self.damping.propose(system)
+            extrapolated = ahead is not None and self.damping.value == 0.0
+            step, predicted, length = ahead if ahead is not None and extrapolated else proposal
+            if not predicted > 0.0:
+                return None
+            if tries > 1:
+                self.check_time()
+            change = self.change_by(step)
+            ratio = -change / predicted
+            if rules.lowers_cost(ratio):
+                return _Trial(step, change, predicted, ratio, tries, length)
+            if self.batch.full and self.termination.lost_in_rounding(system, change):
+                return _Trial(step, change, predicted, 1.0, tries, length)
+            if extrapolated:
+                ahead = self.last = None
+                self.record("reject", system.cost)
+                continue  # with the Gauss-Newton step
+            tries += 1
+            self.damping.reject(1e-3 * system.least_curvature, ratio)
+            self.growth.failed()
+            self.record("reject", system.cost)
+            if math.isfinite(change) and self.termination.hopeless(predicted, system.cost):
+                return None
+        return None
+
+    def change_by(self, step: Array) -> float:
+        """Try a step: the change of the batch's mean cost."""
+        trial = self.space.inside(self.problem.retract(self.batch.theta, step))
+        change = self.batch.trial(trial)
+        if math.isnan(change) and self.options.nan_policy == "raise":
+            raise not_finite(self.problem, trial)
+        return change
+
+    def extrapolated(self, system: System) -> Proposal | None:
+        """What the last two steps over everything say about the next one, where the problem does not learn itself."""
+        if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full or self.problem.learns:
+            return None
+        return system.extrapolated(*self.last[1:])
+
+    def take_compiled_steps(self, system: System) -> bool:
+        """Many iterations like those of the loop, in compiled code; whether there were any."""
+        from .compiled_loop import take_steps  # which only problems of few rows compile
+
+        return take_steps(self, system)
+
+    def judge(self, step: _Trial) -> Verdict:
+        """Whether the cost over all blocks falls too."""
+        if self.batch.full:
+            return _TAKE
+        return self.policy.judge(Step(self.batch, step.step, self.generator))
+
+    def apply(self, verdict: Verdict, step: _Trial, system: System) -> None:
+        """Take the step or not, and enlarge the batch or not."""
+        if verdict.accept:
+            self.accept(step, system)
+        elif verdict.restores:
+            self.batch.move(verdict.restore)
+        decision = "accept" if verdict.accept else "undo"
+        cost = system.cost + (step.change if verdict.accept else 0.0)
+        if verdict.grow_to == 0:
+            self.record(decision, cost)
+        else:
+            self.grow(verdict.grow_to, f"{decision}, grow", cost)
+
+    def accept(self, step: _Trial, system: System) -> None:
+        """Move to where the step leads, and learn from it."""
+        batch = self.batch
+        self.previous = batch.theta
+        batch.accept()
+        plain = batch.full and rules.is_plain(self.damping.value, step.tries == 1)
+        self.last = (batch.theta, step.step, system.step(0.0)[0]) if plain else None
+        self.damping.accept(step.ratio)
+        self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
+        self.termination.stepped(system, step.change, step.predicted, step.length, step.tries)
+        self.compiled_next = self.compiled is not None
+
+    def look_closer(self) -> bool:
+        """Get better derivatives, or believe the present ones to the last digit, where that may show a way down."""
+        if self.refine_derivatives():
+            return True
+        # What errors of the derivatives may have made up promises a decrease that matters: the next steps show whether
+        # it is real.
+        if not self.system.rank_in_doubt or self.termination.flat(self.system):
+            return False
+        self.keep_all_directions = True
+        self.begin_anew()
+        return True
+
+    def refine_derivatives(self) -> bool:
+        """Ask the problem for more accurate derivatives, where differences may be why no step goes down: the
+        Gauss-Newton step still promises a decrease."""
+        settled = self.system.decrement <= self.options.ftol * self.system.cost
+        if settled or not self.problem.refine_derivatives():
+            return False
+        self.refined = True
+        self.begin_anew()
+        self.damping.value = 1e-3 * self.system.least_curvature  # what is left is what damping suppressed
+        return True
+
+    def begin_anew(self) -> None:
+        """Linearise this point once more, with other derivatives."""
+        self.termination.begin_anew()
+        self.damping.reset()
+        self.batch.move(self.batch.theta)

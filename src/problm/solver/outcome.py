@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +11,12 @@ from numpy.typing import NDArray
 from ..linalg.quadratic import Space
 from .problem import Problem, Theta
 from .result import Result, Status
-
-if TYPE_CHECKING:
-    from .loop import _Run
+from .run import Run
 
 Array = NDArray[np.float64]
 
 
-def result_of(run: _Run, status: Status) -> Result:
+def result_of(run: Run, status: Status) -> Result:
     """What a solve that has ended with this status found."""
     batch, system, n = run.batch, run.system, run.problem.n
     x, total = batch.theta, n * (run.history.cost[-1] / n if run.history.cost else system.cost)
@@ -27,9 +24,9 @@ def result_of(run: _Run, status: Status) -> Result:
         total = system.cost * n
     if not batch.full and not status > 0:
         # On a batch the best point so far may be the start itself.
-        start = batch.cost_at(run.theta) / batch.size * n
+        start = batch.cost_at(run.start) / batch.size * n
         if not total <= start:
-            x, total = run.theta, start
+            x, total = run.start, start
     gradient = system.projected_gradient() * (n / system.count)
     message = status.message
     if system.singular:

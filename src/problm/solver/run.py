@@ -1,0 +1,152 @@
+"""A solve under way: what it knows between two iterations, and its bookkeeping.
+
+The loop (`problm.solver.loop`) takes the steps. The compiled loop, checkpoints and the result read and write the same
+state.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..linalg.quadratic import Space, System
+from ..sampling.order import as_generator
+from .acceptance import Acceptance, FullBatch, Holdout
+from .batch import Batch
+from .damping import Damping, TrustRegion, as_damping
+from .growth import Growth
+from .options import Options
+from .problem import Problem, Theta
+from .result import History, State, Status
+from .termination import Termination
+
+Array = NDArray[np.float64]
+
+
+class Stop(Exception):
+    """A limit or the callback ends the solve."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+
+
+class Run:
+    """The state of a solve that begins with a batch of ``first`` blocks at the point ``start``."""
+
+    system: System
+    """The model at the present point; from the first linearisation on, when ``begun``."""
+
+    def __init__(
+        self, problem: Problem, start: Theta, first: int, policy: Acceptance, space: Space, options: Options
+    ) -> None:
+        self.problem, self.start, self.first = problem, start, first
+        self.policy, self.space, self.options = policy, space, options
+        self.batch = _batch_of(problem, start, first, policy)
+        self.damping: Damping = as_damping(options.damping or policy.damping)
+        self.growth = Growth.of(problem, options)
+        self.termination = Termination.of(options.ftol, options.xtol, options.gtol, problem.n)
+        self.history = History()
+        self.began = time.perf_counter()
+        self.begun = False
+        self.restarted = False
+        """Whether this is plain LM from the start, after a solve that ended above it."""
+        self.first_costs: tuple[float, float] = (math.nan, math.inf)
+        """Mean cost of the first batch at the start, and its standard error."""
+        self.rng: np.random.Generator | None = None
+        self.previous: Theta = None
+        """The point before the last step, to go back to."""
+        self.last: tuple[Theta, Array, Array] | None = None
+        """Where the last step over everything led, if it was not damped; the step; and the Gauss-Newton one."""
+        self.tried = 0
+        """Steps that the compiled loop tried from the present point, in vain."""
+        self.refined = False
+        """Whether the problem was asked for more accurate derivatives, and gave them."""
+        self.keep_all_directions = False
+        """Whether directions are kept that errors of the derivatives may have made up."""
+        self.compiled = problem.for_compiled_loop() if self._unobserved() else None
+        self.compiled_next = self.compiled is not None
+        """Whether the next steps over everything may be taken by the compiled loop."""
+
+    def again(self) -> Self:
+        """Plain Levenberg-Marquardt from the start, which goes on with the history and the counters of this run."""
+        run = type(self)(self.problem, self.start, self.problem.n, FullBatch(), self.space, self.options)
+        run.restarted, run.first = True, self.first
+        run.history, run.began = self.history, self.began
+        run.batch.residual_rows, run.batch.jacobian_rows = self.batch.residual_rows, self.batch.jacobian_rows
+        return run
+
+    def generator(self) -> np.random.Generator:
+        """The solve's random numbers, made when first asked for."""
+        if self.rng is None:
+            self.rng = as_generator(self.options.rng)
+        return self.rng
+
+    def record(self, decision: str, cost: float) -> None:
+        """Write the iteration down, tell the callback, and stop at a limit."""
+        batch, history = self.batch, self.history
+        seconds = time.perf_counter() - self.began
+        passes = batch.residual_rows / batch.n, batch.jacobian_rows / batch.n
+        history.add(seconds, batch.size, cost * batch.n, self.damping.value, decision, *passes)
+        if self.options.keep_path:
+            history.path.append(batch.theta)
+        if self.options.callback is not None and self._told(seconds, decision, cost):
+            raise Stop(Status.STOPPED)
+        if len(history) >= self.options.max_iter:
+            raise Stop(Status.MAX_ITER)
+
+    def check_time(self) -> None:
+        """Do not begin a pass over the batch that would not end in time."""
+        if self.options.max_time < math.inf:
+            seconds = time.perf_counter() - self.began + self.batch.seconds(self.batch.size)
+            if seconds > self.options.max_time and self.begun:
+                raise Stop(Status.TIME)
+
+    def ended_above_start(self) -> bool:
+        """Whether the cost over all residuals is above the start's, which is only computed if it may be."""
+        if self.restarted or not self.batch.full or self.first == self.problem.n:
+            return False
+        mean, error = self.first_costs
+        now = self.system.normal.cost / self.problem.n
+        if now < mean - 6.0 * error:
+            return False
+        self.batch.residual_rows += self.problem.n
+        return now > self.problem.cost(self.start) / self.problem.n * (1.0 + 1e-12)
+
+    def _told(self, seconds: float, decision: str, cost: float) -> bool:
+        """Tell the callback; whether it wants to stop."""
+        batch = self.batch
+        # At least one linearisation, one trial and the certificate on all residuals lie ahead.
+        left = 2.0 * batch.seconds(batch.n)
+        state = State(
+            len(self.history), seconds, batch.size, batch.n, cost * batch.n, self.damping.value, decision,
+            batch.theta, left,
+        )  # fmt: skip
+        assert self.options.callback is not None
+        try:
+            return bool(self.options.callback(state))
+        except StopIteration:
+            return True
+
+    def _unobserved(self) -> bool:
+        """Whether nobody but the loop follows or limits its steps."""
+        o, space = self.options, self.space
+        given = (space.fixed, space.lower, space.upper, space.x_scale, o.callback, o.checkpoint)
+        free = all(part is None for part in given) and o.max_time == math.inf and not o.keep_path
+        return free and type(self.damping) is TrustRegion
+
+
+def _batch_of(problem: Problem, theta: Theta, size: int, policy: Acceptance) -> Batch:
+    """The first batch, of the problem's own kind if it has one."""
+    own: Batch | None = problem.make_batch(theta, size)
+    if own is None:
+        return Batch(problem, theta, size)
+    if not isinstance(policy, (Holdout, FullBatch)):
+        raise ValueError(
+            f"acceptance: {type(policy).__name__} needs the costs of single rows in one place, which a cluster does "
+            "not give; use 'holdout', 'hoeffding-serfling', 'empirical-bernstein' or 'full'"
+        )
+    return own
