@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .harness.harness import SCALES, Settings, run, single_thread
+from problm.support.files import write_atomically
+
 from .harness.progress import Progress
+from .harness.run import SCALES, Settings, run, single_thread
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         "--publish",
         type=Path,
         metavar="DIR",
-        help="copy the tables there, too (the committed ones: bench/results/reproduction)",
+        help="write the tables there, too (the committed ones: bench/results/reproduction)",
     )
     p.add_argument("--no-figures", action="store_true", help="leave out the SVG and PNG files")
     return p
@@ -71,9 +72,9 @@ def execute(
     publish: Path | None = None,
 ) -> int:
     """Run the named experiments and write everything that belongs to them into ``output``."""
-    from .harness import environment
+    from .harness import environment, record
     from .harness.report import write_report
-    from .harness.summary import markdown
+    from .harness.summary import describe
     from .paper import NAMES, experiment
 
     chosen = [experiment(n) for n in (NAMES if "all" in names else dict.fromkeys(names))]
@@ -82,12 +83,16 @@ def execute(
     summaries = []
     began = time.monotonic()
     for e in chosen:
+        started = time.monotonic()
         records = run(e, settings, output, workers=workers, progress=progress)
         summary = e.summarise(e, records, settings)
         summaries.append(summary)
-        write_text(output / f"{e.name}.json", json.dumps(summary.as_dict(), indent=1))
-        for folder in (output, *([publish] if publish else [])):
-            write_text(folder / f"{e.name}.md", markdown(summary))
+        known = environment.describe(settings, [e], time.monotonic() - started)
+        found = summary.as_dict()
+        record.write(output, e.name, describe(summary), found, known, quiet=True)
+        if publish:  # what is drawn can be made again, and is large
+            told = {k: v for k, v in found.items() if k not in ("panels", "pictures")}
+            record.write(publish, e.name, describe(summary), told, known, quiet=True)
     progress.finish()
     if figures:
         from .harness.figures import draw
@@ -95,9 +100,7 @@ def execute(
         for summary in summaries:
             draw(summary, output / "figures")
     about = environment.describe(settings, chosen, time.monotonic() - began)
-    write_text(output / "environment.json", json.dumps(about, indent=1))
-    if publish:
-        write_text(publish / "about.md", environment.sentence(about))
+    write_atomically(output / "environment.json", json.dumps(about, indent=1))
     write_report(summaries, about, output / "report.html")
     for summary in summaries:
         print(f"{summary.name}: {summary.verdict}. {summary.finding}")
@@ -106,14 +109,6 @@ def execute(
     for failure in failed:
         print(f"failed: {failure}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write in one piece: readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 if __name__ == "__main__":

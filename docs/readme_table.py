@@ -18,7 +18,7 @@ METHODS = {"LM": "LM, trust region", "paper": "Eq. 18 corrected, alpha .9", "Pro
 
 
 def results(name: str) -> Any:
-    return json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())
+    return json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())["data"]
 
 
 def work() -> str:

@@ -11,20 +11,20 @@ more: only what falls behind every time is a regression.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..__main__ import write_text
-from . import environment
-from .harness import Settings, now, run, single_thread
+from . import record
+from .run import Settings, run, single_thread
+from .summary import markdown_table
 
-BASELINE = Path(__file__).parents[1] / "results" / "baseline.json"
+BASELINE = record.RESULTS / "baseline.json"
 GUARDED = ("curves", "essential", "bundle", "alignment", "scaling", "calibration")
 LEAST_NOISE = {"seconds": 0.35, "else": 0.05}
 MOST_NOISE = 0.7
@@ -81,6 +81,18 @@ def finite(ratios: Ratios) -> Ratios:
     return out
 
 
+def describe(ratios: Ratios) -> list[str]:
+    rows = [
+        [name, e["value"], f"{e['noise']:.0%}" if e["noise"] else None, f"{room(name, e['noise'] or math.inf):.0%}"]
+        for name, e in ratios.items()
+    ]
+    return [
+        "# Guarded numbers",
+        "`make bench-check` fails when one of them falls behind by more than the share in the last column.",
+        markdown_table(["number", "value", "noise", "may fall by"], rows),
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if everything holds, 1 if something fell behind, 2 without a baseline."""
     single_thread()
@@ -91,18 +103,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p.add_argument("--only", nargs="+", choices=GUARDED, default=list(GUARDED))
     options = p.parse_args(arguments)
     settings = Settings(None, "check")
+    folder, name = options.baseline.parent, options.baseline.stem
     if options.update:
+        began = time.monotonic()
         ratios = finite(measured(settings, options.only))
-        about = {"when": now(), "machine": environment.machine(), "versions": environment.versions()}
-        write_text(
-            options.baseline, json.dumps({"about": about, "ratios": ratios}, indent=1, ensure_ascii=False) + "\n"
-        )
+        known = record.about(seed=settings.seed, seconds=time.monotonic() - began)
+        record.write(folder, name, describe(ratios), ratios, known, quiet=True)
         print(f"{len(ratios)} numbers written to {options.baseline.name}")
         return 0
     if not options.baseline.exists():
         print(f"there is no {options.baseline.name}: make it with --update", file=sys.stderr)
         return 2
-    kept = json.loads(options.baseline.read_text(encoding="utf-8"))["ratios"]
+    kept = record.read(folder, name)
     chosen = {k: v for k, v in kept.items() if any(k.startswith(name) for name in options.only)}
     rows = compare(chosen, finite(measured(settings, options.only)))
     for _ in range(options.rounds - 1):

@@ -10,16 +10,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .harness import Experiment, Settings, code_digest, now
+from .run import Experiment, Settings, code_digest, now
 
-PACKAGES = (
-    "problm", "numpy", "scipy", "numba", "opencv-python-headless", "poselib", "pyceres", "optimistix", "jaxopt", "jax",
-)  # fmt: skip
+PACKAGES = ("problm", "numpy", "scipy", "numba")
+PEERS = ("opencv-python-headless", "poselib", "pyceres", "optimistix", "jaxopt", "jax")
 
 
-def versions() -> dict[str, str]:
+def versions(more: Sequence[str] = PEERS) -> dict[str, str]:
+    """Versions of Python, of the packages that every fit uses, and of those of ``more`` that are installed."""
     found = {"python": platform.python_version()}
-    for name in PACKAGES:
+    for name in (*PACKAGES, *more):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -47,27 +47,14 @@ def machine() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def sentence(about: dict[str, Any]) -> str:
-    """Where the numbers come from, in Markdown."""
-    m, s = about["machine"], about["settings"]
-    packages = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    data = (
-        "the real image pairs and matches; curves and the large problems are made from the seed"
-        if s["data"] == "real data sets"
-        else "everything is made from the seed"
-    )
-    return (
-        f"Measured {about['when'][:10]} on {m['processor']}, {m['cores']} cores, one thread for each method; times are "
-        f"CPU times. Data: {data}. Scale “{s['scale']}”, seed {s['seed']}. {packages}.\n"
-    )
-
-
 def describe(settings: Settings, experiments: Sequence[Experiment], seconds: float) -> dict[str, Any]:
+    """When, on what and how the experiments were run."""
     shown = asdict(settings)
     shown["data"] = "real data sets" if settings.data else "stand-ins"
     return {
         "when": now(),
         "seconds": round(seconds, 1),
+        "seed": settings.seed,
         "settings": shown,
         "code": code_digest(),
         "machine": machine(),

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .harness import Method, Record
 from .profiles import cost_profile, data_profile, performance_profile
+from .run import Method, Record
 from .summary import Panel, Series, Table
 from .traces import best_costs, bootstrap_noise, by_method, cost_at, median, quantile, seconds_to, total_units, units_to
 

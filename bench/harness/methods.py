@@ -23,7 +23,7 @@ from problm.solver.loop import solve
 from problm.solver.problem import Problem, Wrapper
 from problm.solver.result import Result
 
-from .harness import Method, Outcome, Run
+from .run import Method, Outcome, Run
 
 LINEAR = Loss.named("linear")
 JACOBIAN = 3.0

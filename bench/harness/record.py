@@ -1,17 +1,21 @@
-"""Results of a single command: ``NAME.md`` to read, ``NAME.json`` with everything that was measured, and on what."""
+"""Results: ``NAME.md`` to read and ``NAME.json`` with everything that was measured, written by one function.
+
+The JSON holds ``about`` (when, on what, with which versions and seed) and ``data``; the text ends with a paragraph that
+says the same.
+"""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
-from importlib import metadata
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..__main__ import write_text
+from problm.support.files import write_atomically
+
 from . import environment
-from .harness import code_digest, now
+from .run import code_digest, now, plain
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -37,32 +41,62 @@ def verdict(met: bool) -> str:
     return "met" if met else "**missed**"
 
 
-def write(
-    folder: Path,
-    name: str,
-    text: Sequence[str],
-    data: dict[str, Any],
-    *,
-    seed: int,
-    seconds: float,
-    packages: Sequence[str] = (),
-) -> None:
-    """Write both files; the paragraphs of ``text`` begin with the title."""
-    versions = environment.versions()
-    for package in packages:
-        versions[package] = metadata.version(package)
-    machine = environment.machine()
-    about = {
-        "when": now(), "seconds": round(seconds, 1), "seed": seed, "code": code_digest(), "machine": machine,
-        "versions": versions,
+def about(*, seconds: float, seed: int | None = None, packages: Sequence[str] = ()) -> dict[str, Any]:
+    """When and on what a result was measured; ``packages`` are those whose versions matter beside the usual ones."""
+    return {
+        "when": now(), "seconds": round(seconds, 1), "seed": seed, "code": code_digest(),
+        "machine": environment.machine(), "versions": environment.versions(packages),
     }  # fmt: skip
+
+
+def foot(known: Mapping[str, Any]) -> str:
+    """The last paragraph of a text; what was not recorded is left out."""
+    machine = known.get("machine", {})
+    parts = [f"Measured {known['when'][:10]}" + (f" on {machine['processor']}" if "processor" in machine else "")]
+    if "cores" in machine:
+        parts.append(f"{machine['cores']} cores")
+    if machine.get("memory_GiB") is not None:
+        parts.append(f"{machine['memory_GiB']} GiB of memory")
+    if machine.get("load_at_the_end") is not None:
+        parts.append(f"load {machine['load_at_the_end']} at the end")
+    more = [", ".join(f"{name} {version}" for name, version in known.get("versions", {}).items())]
+    settings = known.get("settings", {})
+    more += [f"{settings['data']}, scale {settings['scale']}"] if settings else []
+    more += [f"seed {known['seed']}"] if known.get("seed") is not None else []
+    more += [f"{known['seconds']:.0f} s in all"] if known.get("seconds") is not None else []
+    return "; ".join([", ".join(parts), *filter(None, more)]) + "."
+
+
+def write(
+    folder: Path, name: str, text: Sequence[str], data: Any, known: Mapping[str, Any], *, quiet: bool = False
+) -> None:
+    """Write both files, and print the text.
+
+    Parameters
+    ----------
+    folder
+        Where to; made if it is not there.
+    name
+        Of the files, without a suffix.
+    text
+        Paragraphs; the first one is the title.
+    data
+        What was measured: numbers, text, lists and dicts; NumPy's numbers and arrays, too.
+    known
+        What `about` returns.
+    quiet
+        Do not print.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / f"{name}.json", json.dumps({**about, **data}, indent=1) + "\n")
-    used = ("python", "problm", "numpy", "numba", *packages)
-    foot = (
-        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_GiB']} GiB of memory, load at the end "
-        f"{machine['load_at_the_end']}; {', '.join(f'{p} {versions[p]}' for p in used if p in versions)}; seed {seed}; "
-        f"{seconds:.0f} s in all."
-    )
-    write_text(folder / f"{name}.md", "\n\n".join([*text, foot]) + "\n")
-    print("\n\n".join([*text, foot]))
+    content = {"about": dict(known), "data": plain(data)}
+    write_atomically(folder / f"{name}.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    page = "\n\n".join([*text, foot(known)]) + "\n"
+    write_atomically(folder / f"{name}.md", page)
+    if not quiet:
+        print(page, flush=True)
+
+
+def read(folder: Path, name: str) -> Any:
+    """The data of a result, or None if there is none."""
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["data"] if path.exists() else None

@@ -1,7 +1,7 @@
 """What an experiment has to say: panels of figures, tables, and one finding beside the paper's claim.
 
 A `Summary` is plain data. `bench.harness.figures` draws it with Matplotlib, `bench.harness.report` as an interactive
-page, `markdown` as text; none of them computes anything.
+page, `describe` as text; none of them computes anything.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> st
     return "\n".join([*head, *(line([shown(c) for c in row]) for row in rows)])
 
 
-def markdown(summary: Summary) -> str:
-    """Title, claim, finding and tables."""
+def describe(summary: Summary) -> list[str]:
+    """Title, claim, finding and tables, as paragraphs of Markdown."""
     parts = [
         f"# {summary.title}: {summary.figures}",
         f"**The paper:** {summary.claim}",
@@ -129,4 +129,4 @@ def markdown(summary: Summary) -> str:
             parts.append(table.note)
     if summary.failures:
         parts += ["## Runs that failed", "\n".join(f"- {f}" for f in summary.failures)]
-    return "\n\n".join(parts) + "\n"
+    return parts

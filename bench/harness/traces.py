@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .harness import Method, Record
 from .methods import JACOBIAN
+from .run import Method, Record
 from .summary import Panel, Series
 
 

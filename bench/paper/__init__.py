@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from ..harness.harness import Experiment
+from ..harness.run import Experiment
 
 NAMES = (
     "alignment", "essential", "essential-robust", "conditions", "ransac", "bundle", "curves", "calibration", "scaling",

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ..data import sources, stand_ins
 from ..data.instances import alignment
 from ..harness.findings import guarded, levels_table, speedup, verdict_of
-from ..harness.harness import Case, Experiment, Record, Settings
 from ..harness.methods import FIGURE, LBFGS, Solvable
+from ..harness.run import Case, Experiment, Record, Settings
 from ..harness.summary import Picture, Summary, Table
 from ..harness.traces import batches, best_costs, curves, failures, merged
 from ..peers import opencv_peer

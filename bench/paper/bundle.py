@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ..data import sources, stand_ins
 from ..data.instances import bundle
 from ..harness.findings import guarded, levels_table, speedup, verdict_of
-from ..harness.harness import Case, Experiment, Record, Settings
 from ..harness.methods import EVERYTHING
+from ..harness.run import Case, Experiment, Record, Settings
 from ..harness.summary import Summary
 from ..harness.traces import batches, best_costs, curves, failures, merged
 

@@ -16,8 +16,8 @@ from problm.solver.acceptance import Holdout, Paper, RelaxedPaper, Step, Verdict
 from problm.solver.loop import solve
 
 from ..data.instances import curve
-from ..harness.harness import Case, Experiment, Method, Outcome, Record, Settings
 from ..harness.methods import Solvable
+from ..harness.run import Case, Experiment, Method, Outcome, Record, Settings
 from ..harness.summary import Summary, Table
 from ..harness.traces import failures, good
 from .curves import MAKERS

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..data.instances import essential, poses_near
 from ..harness.findings import cost_profiles, levels_table, ratios_to, speedup, time_profiles
-from ..harness.harness import Case, Experiment, Record, Settings
 from ..harness.methods import ALGORITHM_1, AUTHORS, DEFAULT, LM, LM_TENFOLD, PAPER, PRINTED, RELAXED, RELAXED_0
+from ..harness.run import Case, Experiment, Record, Settings
 from ..harness.summary import Summary, Table
 from ..harness.traces import batches, best_costs, by_method, curves, failures, median, merged, units_to
 from .essential import BUDGETS, load_matches, pairs

@@ -11,8 +11,8 @@ from problm.solver.acceptance import Holdout
 from ..data.instances import curve
 from ..data.problems import damped_sine, double_gaussian, essential, exponential
 from ..harness.findings import SAME, guarded, ratios_to, time_profiles
-from ..harness.harness import Case, Experiment, Method, Record, Settings
 from ..harness.methods import EVERYTHING, solving
+from ..harness.run import Case, Experiment, Method, Record, Settings
 from ..harness.summary import Summary, Table
 from ..harness.traces import (
     best_costs,

@@ -9,8 +9,8 @@ import numpy as np
 from ..data import sources, stand_ins
 from ..data.instances import essential, random_poses
 from ..harness.findings import cost_profiles, guarded, levels_table, share_within, speedup, time_profiles, verdict_of
-from ..harness.harness import Case, Experiment, Record, Settings
 from ..harness.methods import FIGURE, LBFGS
+from ..harness.run import Case, Experiment, Record, Settings
 from ..harness.summary import Summary
 from ..harness.traces import batches, best_costs, curves, failures, merged
 from ..peers import poselib_peer

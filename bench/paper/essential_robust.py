@@ -17,8 +17,8 @@ from ..harness.findings import (
     times,
     verdict_of,
 )
-from ..harness.harness import Case, Experiment, Method, Record, Settings
 from ..harness.methods import DEFAULT, LM, LM_TENFOLD, PAPER, PRINTED, RELAXED, solving
+from ..harness.run import Case, Experiment, Method, Record, Settings
 from ..harness.summary import Summary
 from ..harness.traces import batches, best_costs, curves, failures, merged
 from .essential import load_matches, pairs

@@ -15,7 +15,7 @@ from problm.solver.graduated import graduated
 from ..data.instances import essential, random_poses
 from ..data.sources import sampson
 from ..data.stand_ins import Matches
-from ..harness.harness import Case, Experiment, Method, Outcome, Record, Settings
+from ..harness.run import Case, Experiment, Method, Outcome, Record, Settings
 from ..harness.summary import Panel, Series, Summary, Table
 from ..harness.traces import failures, good, median
 from ..peers import opencv_peer, poselib_peer, timed

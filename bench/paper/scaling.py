@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ..data.instances import compiled_curve
 from ..data.problems import double_gaussian, exponential
-from ..harness.harness import Case, Experiment, Method, Record, Settings
 from ..harness.methods import DEFAULT, LM
+from ..harness.run import Case, Experiment, Method, Record, Settings
 from ..harness.summary import Cell, Panel, Series, Summary, Table
 from ..harness.traces import best_costs, failures, median, merged, seconds_to
 from ..peers import jaxopt_peer, optimistix_peer, pyceres_peer, scipy_peer

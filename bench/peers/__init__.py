@@ -1,6 +1,6 @@
 """Other people's solvers through thin adapters, each used only if it is installed, at settings that do it justice.
 
-An adapter is a `bench.harness.harness.Run`: it gets an instance, a start and the options, and returns where it ended
+An adapter is a `bench.harness.run.Run`: it gets an instance, a start and the options, and returns where it ended
 and how long its own call took. What it needs that we do not (its own data types, compiling) happens outside the clock.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
-from ..harness.harness import Outcome
+from ..harness.run import Outcome
 
 
 def version_of(package: str) -> Callable[[], str | None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..harness.harness import Method, Outcome
+from ..harness.run import Method, Outcome
 from . import ended, timed, version_of
 
 _PACKAGE = "opencv-python-headless"

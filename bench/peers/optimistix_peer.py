@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..harness.harness import Method, Outcome
+from ..harness.run import Method, Outcome
 from . import ended, timed, version_of
 
 

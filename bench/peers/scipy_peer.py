@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..harness.harness import Method, Outcome
+from ..harness.run import Method, Outcome
 from . import ended, timed, version_of
 
 

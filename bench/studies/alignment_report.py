@@ -30,14 +30,15 @@ def draw_recovery(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
-def report(found: dict[str, Any]) -> str:
+def describe(found: dict[str, Any]) -> list[str]:
+    """Title, tables and what they come to."""
     titles = {
         "lm": "Against plain LM on the full resolution",
         "truth": "Against ground truth",
         "starts": "From starts that are off",
         "recovery": "Noise, blur, occlusion, light",
     }
-    parts = ["# Dense alignment", f"Measured {found['when']}; CPU time, one thread. {found['machine']}"]
+    parts = ["# Dense alignment", "CPU time, one thread."]
     for name, title in titles.items():
         if name in found:
             rows = found[name]["rows"]
@@ -62,7 +63,7 @@ def report(found: dict[str, Any]) -> str:
                     f"cost of the three on {never}. Final cost at most 0.1 % above LM's on {below}, within 0.1 % of "
                     f"the lowest on {sum(r['final cost / lowest'] <= 1.001 for r in mine)}."
                 )
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def against(rows: list[dict[str, Any]]) -> str:

@@ -223,8 +223,8 @@ def main() -> None:
     if rows < int(options.rows):
         text.insert(1, f"Reduced from {options.rows:.3g} rows, for which the disk had no room.")
     record.write(
-        options.output, "big", text, {**found, **targets, "seconds of writing": writing}, seed=SEED,
-        seconds=time.perf_counter() - began,
+        options.output, "big", text, {**found, **targets, "seconds of writing": writing},
+        record.about(seed=SEED, seconds=time.perf_counter() - began),
     )  # fmt: skip
 
 

@@ -31,14 +31,12 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
-import pathlib
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,10 +48,11 @@ from problm.api.separable_fit import separable_fit
 from problm.solver.acceptance import Holdout, Paper, RelaxedPaper
 from problm.vision.bundle.adjust import affine_bundle_adjustment, bundle_adjustment
 
+from ..harness import record
 from ..peers import ceres_bundle
+from .bundle_report import LM, describe, plot
 
 Array = NDArray[np.float64]
-LM = "LM"
 STARTS = 6
 METHODS: dict[str, dict[str, Any]] = {
     LM: {"acceptance": "full"},
@@ -67,7 +66,7 @@ METHODS: dict[str, dict[str, Any]] = {
 Fit = Callable[[int, dict[str, Any]], Any]
 
 
-def castle(data: pathlib.Path, count: int, points: int | None = None) -> tuple[Array, tuple[Array, Array], Array]:
+def castle(data: Path, count: int, points: int | None = None) -> tuple[Array, tuple[Array, Array], Array]:
     """Undistorted observations (C, P, 2), cameras and points of the last ``count`` views."""
     model = read_colmap(data / "colmap_sceaux_castle")
     views = np.argsort(model.names)[-count:]
@@ -162,7 +161,7 @@ def affine_fit(seen: Array, depths: Array, starts: list[tuple[Array, Array]]) ->
     )
 
 
-def views(data: pathlib.Path, repeats: int) -> dict[str, Any]:
+def views(data: Path, repeats: int) -> dict[str, Any]:
     out = {}
     for count, points in ((3, None), (5, 212)):
         seen, cameras, X = castle(data, count, points)
@@ -172,7 +171,7 @@ def views(data: pathlib.Path, repeats: int) -> dict[str, Any]:
     return out
 
 
-def growth(data: pathlib.Path, repeats: int) -> dict[str, Any]:
+def growth(data: Path, repeats: int) -> dict[str, Any]:
     seen, cameras, X = castle(data, 3)
     small = affine_bundle_adjustment(seen, cameras, X)
     out = {}
@@ -186,7 +185,7 @@ def growth(data: pathlib.Path, repeats: int) -> dict[str, Any]:
     return out
 
 
-def perspective(data: pathlib.Path, repeats: int) -> dict[str, Any]:
+def perspective(data: Path, repeats: int) -> dict[str, Any]:
     model = read_colmap(data / "colmap_sceaux_castle")
     part = model.select(np.argsort(model.names)[-3:].tolist(), min_views=2)
     n = 100_000
@@ -210,7 +209,7 @@ def perspective(data: pathlib.Path, repeats: int) -> dict[str, Any]:
     return {f"3 views, {n:,} points, shared SIMPLE_RADIAL camera free": race(fit, STARTS, repeats, methods)}
 
 
-def bal(data: pathlib.Path, repeats: int) -> dict[str, Any]:
+def bal(data: Path, repeats: int) -> dict[str, Any]:
     model = read_bal(data / "bal" / "problem-49-7776-pre.txt")
     point = np.repeat(np.arange(len(model.points)), model.track_lengths)
     behind = np.zeros(len(model.points), dtype=bool)
@@ -269,7 +268,7 @@ def _ours(model: Reconstruction, repeats: int) -> dict[str, Any]:
     }
 
 
-def separable(_: pathlib.Path, repeats: int) -> dict[str, Any]:
+def separable(_: Path, repeats: int) -> dict[str, Any]:
     n, m = 100_000, 128
     rng = np.random.default_rng(0)
     x = np.linspace(0, 8, m)
@@ -291,91 +290,25 @@ def separable(_: pathlib.Path, repeats: int) -> dict[str, Any]:
 PARTS = {"views": views, "growth": growth, "perspective": perspective, "bal": bal, "separable": separable}
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(k for row in rows for k in row))
-
-    def show(value: Any) -> str:
-        if value is None:
-            return "-"
-        return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(show(row.get(k)) for k in names) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def markdown(report: dict[str, Any]) -> str:
-    lines = ["# Bundle adjustment and separable fits", "", f"{report['machine']}. One thread.", ""]
-    for part, cases in report["parts"].items():
-        lines += [f"## {part}", ""]
-        for case, value in cases.items():
-            if not isinstance(value, dict):
-                lines += [f"{case}: {value}", ""]
-                continue
-            lines += [
-                f"### {case}" + (f", F* = {value['F*']:.8g}" if "F*" in value else ""),
-                "",
-                table(value["rows"]),
-                "",
-            ]
-            ratio = speedup(value["rows"])
-            if ratio is not None:
-                lines += [f"LM over ProBLM to 1.01 F*: {ratio:.1f}.", ""]
-    return "\n".join(lines)
-
-
-def speedup(rows: list[dict[str, Any]]) -> float | None:
-    times = {r.get("method"): r.get("ms to 1.01 F*") for r in rows}
-    if times.get(LM) and times.get("ProBLM (hold-out)"):
-        return float(times[LM] / times["ProBLM (hold-out)"])
-    return None
-
-
-def plot(report: dict[str, Any], folder: pathlib.Path) -> None:
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        return
-    cases = [(c, v) for p in report["parts"].values() for c, v in p.items() if isinstance(v, dict) and "curves" in v]
-    if not cases:
-        return
-    figure, axes = plt.subplots(1, len(cases), figsize=(5 * len(cases), 4), squeeze=False)
-    for axis, (case, value) in zip(axes[0], cases, strict=True):
-        for name, curve in value["curves"].items():
-            axis.plot(1e3 * np.array(curve["seconds"]), np.array(curve["costs"]) / value["F*"], label=name)
-        axis.set(title=case, xlabel="ms", ylabel="cost / F*", xscale="log", yscale="log")
-    axes[0][0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(folder / "bundle.svg")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.environ.get("PROBLM_DATA"))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("-o", "--output", type=pathlib.Path, default=pathlib.Path("bench/results"))
+    parser.add_argument("-o", "--output", type=Path, default=record.RESULTS)
     arguments = parser.parse_args()
     if not arguments.data:
         parser.error("say where the data is: --data DIR, or the environment variable PROBLM_DATA")
     if os.environ.get("OMP_NUM_THREADS") != "1":
         parser.error("set OMP_NUM_THREADS=1: CPU seconds of several BLAS threads would be added up")
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    file = arguments.output / "bundle.json"
-    report: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"parts": {}}
-    report["machine"] = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    began = time.perf_counter()
+    parts: dict[str, Any] = record.read(arguments.output, "bundle") or {}
     for part in arguments.only:
         print(part, flush=True)
-        report["parts"][part] = PARTS[part](pathlib.Path(arguments.data), arguments.repeats)
-        for name, text in (("bundle.json", json.dumps(report, indent=1)), ("bundle.md", markdown(report))):
-            temporary = arguments.output / f".{name}.part"
-            temporary.write_text(text)
-            temporary.replace(arguments.output / name)
-    plot(report, arguments.output)
-    print(markdown(report))
+        parts[part] = PARTS[part](Path(arguments.data), arguments.repeats)
+        known = record.about(seconds=time.perf_counter() - began, packages=("pyceres",))
+        record.write(arguments.output, "bundle", describe(parts), parts, known)
+    plot(parts, arguments.output)
 
 
 if __name__ == "__main__":

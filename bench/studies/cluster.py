@@ -222,7 +222,7 @@ def main() -> None:
         options.output, "cluster", describe(rows, alone, found),
         {"rows": rows, "single process": {k: {"x": r.x.tolist(), "seconds": r.seconds} for k, r in alone.items()},
          "clusters": found},
-        seed=SEED, seconds=time.perf_counter() - began, packages=("dask", "distributed"),
+        record.about(seed=SEED, seconds=time.perf_counter() - began, packages=("dask", "distributed")),
     )  # fmt: skip
 
 

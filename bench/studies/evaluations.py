@@ -12,18 +12,18 @@ method found from any start. All methods stop alike: when a Gauss-Newton step pr
 from __future__ import annotations
 
 import argparse
-import json
-import pathlib
-import platform
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 
 import problm
 from problm.solver.acceptance import Holdout, Paper, RelaxedPaper
 
 from ..data.problems import Made, damped_sine, double_gaussian, essential, exponential
+from ..harness import record
+from ..harness.summary import markdown_table
 
 METHODS: dict[str, dict[str, Any]] = {
     "LM, lambda I, x10": {"acceptance": "full", "damping": "tenfold"},
@@ -74,14 +74,14 @@ def full_cost(made: Made, point: Any) -> float:
     return total
 
 
-def reached(record: dict[str, Any], level: float) -> float:
+def reached(run: dict[str, Any], level: float) -> float:
     """Units at the last crossing of a level of the cost."""
-    above = [i for i, c in enumerate(record["costs"]) if c > level]
+    above = [i for i, c in enumerate(run["costs"]) if c > level]
     if not above:
-        return record["units"][0]
-    if above[-1] + 1 >= len(record["costs"]):
+        return float(run["units"][0])
+    if above[-1] + 1 >= len(run["costs"]):
         return float("inf")
-    return record["units"][above[-1] + 1]
+    return float(run["units"][above[-1] + 1])
 
 
 def table(sizes: list[int], starts: int, seed: int) -> list[dict[str, Any]]:
@@ -115,31 +115,24 @@ def median(values: list[float]) -> float:
     return float(np.median(values)) if values else float("nan")
 
 
-def markdown(rows: list[dict[str, Any]], starts: int, seed: int) -> str:
-    lines = [
+def describe(rows: list[dict[str, Any]], starts: int) -> list[str]:
+    parts = [
         "# Evaluations to a cost, in units of N (residual 1, Jacobian 3)",
-        "",
-        f"{starts} starts, seed {seed}; problm {problm.__version__}, NumPy {np.__version__}, "
-        f"SciPy {scipy.__version__}, Python {platform.python_version()}. "
-        "Columns: to 1.01 F* / to (1 + 1e-6) F* / to the method's own stop; "
-        "starts that found the best minimum; accepted steps on a batch that raised the full cost.",
-        "",
+        f"{starts} starts. Columns: to 1.01 F* / to (1 + 1e-6) F* / to the method's own stop; starts that found the "
+        "best minimum; accepted steps on a batch that raised the full cost.",
     ]
     for name, n in dict.fromkeys((r["problem"], r["n"]) for r in rows):
-        lines += [
-            f"## {name}, N = {n:,}",
-            "",
-            "| method | 1.01 F* | (1+1e-6) F* | stop | found | raised |",
-            "|---|---|---|---|---|---|",
-        ]
-        lines += [
-            f"| {r['method']} | {r['c101']:.3g} | {r['c1e-6']:.3g} | {r['total']:.3g} | {r['found']} | "
-            f"{r['rises']}/{r['taken']} |"
+        cells = [
+            [r["method"], f"{r['c101']:.3g}", f"{r['c1e-6']:.3g}", f"{r['total']:.3g}", r["found"],
+             f"{r['rises']}/{r['taken']}"]
             for r in rows
             if r["problem"] == name and r["n"] == n
+        ]  # fmt: skip
+        parts += [
+            f"## {name}, N = {n:,}",
+            markdown_table(["method", "1.01 F*", "(1+1e-6) F*", "stop", "found", "raised"], cells),
         ]
-        lines.append("")
-    return "\n".join(lines)
+    return parts
 
 
 def main() -> None:
@@ -148,15 +141,15 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=8)
     parser.add_argument("--seed", type=int, default=100)
     parser.add_argument("--only", nargs="+", choices=list(PROBLEMS))
-    parser.add_argument("-o", "--output", type=pathlib.Path, default=pathlib.Path(__file__).parents[1] / "results")
+    parser.add_argument("-o", "--output", type=Path, default=record.RESULTS)
     options = parser.parse_args()
     for name in list(PROBLEMS):
         if options.only and name not in options.only:
             del PROBLEMS[name]
+    began = time.perf_counter()
     rows = table(options.sizes, options.starts, options.seed)
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "evaluations.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (options.output / "evaluations.md").write_text(markdown(rows, options.starts, options.seed))
+    known = record.about(seed=options.seed, seconds=time.perf_counter() - began)
+    record.write(options.output, "evaluations", describe(rows, options.starts), rows, known)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ machine; rows whose two solves end in different minima (costs that differ by mor
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,12 +25,9 @@ import problm
 from problm.api.curve_fit import fit
 from problm.linalg import quadratic as system
 
-from ..__main__ import write_text
-from ..harness import environment
-from ..harness.harness import now
+from ..harness import record
 from ..harness.summary import markdown_table
 
-HERE = Path(__file__).resolve().parents[1]
 LOSSES = ("linear", "huber", "soft_l1", "cauchy", "geman_mcclure", "welsch", "tukey")
 CURVES: dict[str, tuple[str, tuple[float, float], list[float], list[float]]] = {
     "exponential": ("a*exp(-b*x) + c", (0.0, 5.0), [2.5, 1.3, 0.5], [1.0, 0.5, 0.0]),
@@ -99,7 +96,7 @@ def measure(cases: Iterator[tuple[str, Solve]]) -> dict[str, dict[str, list[floa
     return found
 
 
-def markdown(found: dict[str, dict[str, list[float]]], about: dict[str, Any]) -> str:
+def describe(found: dict[str, dict[str, list[float]]]) -> list[str]:
     rows = []
     for name, row in found.items():
         ratios = [a / b for a, b in zip(row["with"], row["without"], strict=True)]
@@ -111,12 +108,11 @@ def markdown(found: dict[str, dict[str, list[float]]], about: dict[str, Any]) ->
         else:
             rows.append([name, None, None, None, 0, len(row["apart"])])
     head = ["fits", "passes without", "with", "ratio (least–largest)", "solves", "other minima"]
-    lines = [
-        "# Extrapolated steps", "",
-        f"Measured {about['when']}. Medians of passes over all rows to the certificate, trials and linearisations. "
-        + ", ".join(f"{k} {v}" for k, v in about["versions"].items()) + ".", "", markdown_table(head, rows), "",
-    ]  # fmt: skip
-    return "\n".join(lines)
+    return [
+        "# Extrapolated steps",
+        "Medians of passes over all rows to the certificate, trials and linearisations.",
+        markdown_table(head, rows),
+    ]
 
 
 def main() -> int:
@@ -124,20 +120,18 @@ def main() -> int:
         prog="python -m bench.studies.extrapolation", description=(__doc__ or "").split("\n")[0]
     )
     p.add_argument("--seeds", type=int, default=5)
-    p.add_argument("-o", "--output", type=Path, default=HERE / "results")
+    p.add_argument("-o", "--output", type=Path, default=record.RESULTS)
     options = p.parse_args()
+    began = time.perf_counter()
     found = measure(robust(options.seeds))
     data = os.environ.get("PROBLM_DATA")
     if data:
         found |= measure(certified(Path(data)))
     else:
         print("NIST's problems are left out: PROBLM_DATA is not set", file=sys.stderr)
-    versions = {k: v for k, v in environment.versions().items() if k in ("python", "problm", "numpy", "scipy", "numba")}
-    about = {"when": now(), "versions": versions, "seeds": options.seeds}
-    text = markdown(found, about)
-    write_text(options.output / "extrapolation.json", json.dumps({"about": about, "passes": found}, indent=1) + "\n")
-    write_text(options.output / "extrapolation.md", text)
-    print(text)
+    record.write(
+        options.output, "extrapolation", describe(found), found, record.about(seconds=time.perf_counter() - began)
+    )
     return 0
 
 

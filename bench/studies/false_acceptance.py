@@ -186,8 +186,8 @@ def main() -> None:
         ),
     ]  # fmt: skip
     record.write(
-        options.output, "false_acceptance", text, {"delta": DELTA, "tests": tests, "answers": fits}, seed=SEED,
-        seconds=time.perf_counter() - began, packages=("scipy", "pyarrow"),
+        options.output, "false_acceptance", text, {"delta": DELTA, "tests": tests, "answers": fits},
+        record.about(seed=SEED, seconds=time.perf_counter() - began, packages=("pyarrow",)),
     )  # fmt: skip
 
 

@@ -138,8 +138,8 @@ def main() -> None:
     began = time.perf_counter()
     found = measure(int(options.rows), options.rounds)
     record.write(
-        options.output, "jax_peers", describe(found), found, seed=SEED, seconds=time.perf_counter() - began,
-        packages=("jax", "jaxlib", "jaxopt"),
+        options.output, "jax_peers", describe(found), found,
+        record.about(seed=SEED, seconds=time.perf_counter() - began, packages=("jax", "jaxlib", "jaxopt")),
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..harness import record
-from ..harness.harness import single_thread
+from ..harness.run import single_thread
 from ..harness.summary import markdown_table
 
 SEED = 0
@@ -221,7 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shares(each, machine)
     data = {"rows": options.rows, "limits": machine, "kernels": found}
     record.write(
-        options.output, "kernels", text(options.rows, machine, found), data, seed=SEED, seconds=time.monotonic() - began
+        options.output,
+        "kernels",
+        text(options.rows, machine, found),
+        data,
+        record.about(seed=SEED, seconds=time.monotonic() - began),
     )
     return 0
 

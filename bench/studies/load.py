@@ -14,9 +14,7 @@ from 2,000 matches, each call from another start. The resident memory is read at
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import resource
 import sys
 import time
@@ -28,10 +26,9 @@ import numpy as np
 
 import problm
 
-from ..harness.environment import machine, versions
-from .nist import write
+from ..harness import record
+from ..harness.summary import markdown_table
 
-HERE = Path(__file__).resolve().parents[1]
 PARTS = ("small", "long", "latency")
 ROWS = 500
 MATCHES = 2000
@@ -146,18 +143,11 @@ def latency(calls: int) -> dict[str, Any]:
     return record
 
 
-def markdown(records: dict[str, Any]) -> str:
-    about = records["machine"]
-    tools = ", ".join(f"{name} {version}" for name, version in records["versions"].items())
-    lines = [
-        "# Under load",
-        "",
-        f"{about['processor']}, {about['cores']} cores, load {about['load_at_the_end']} at the end; {tools}; "
-        f"{records['when']}.",
-    ]
+def describe(found: dict[str, Any]) -> list[str]:
+    text = ["# Under load"]
     for part in ("small", "long"):
-        if part in records:
-            r = records[part]
+        if part in found:
+            r = found[part]
             memory = r["memory_MB"]
             told = (
                 f"{r['count']:,} fits of {r['rows']} rows in one process: {r['microseconds']:.0f} us each, "
@@ -166,18 +156,19 @@ def markdown(records: dict[str, Any]) -> str:
                 else f"{r['seconds'] / 60:.1f} minutes of LM on {r['rows']:,} rows: {r['iterations']:,} iterations "
                 f"in {r['solves']} solves."
             )
-            lines += ["", f"**{told}** Resident memory at the start and after every tenth, MB:", ""]
-            lines += ["| " + " | ".join(f"{10 * k} %" for k in range(len(memory))) + " |", "|" + "---|" * len(memory)]
-            lines += ["| " + " | ".join(f"{m:.1f}" for m in memory) + " |"]
-    if "latency" in records:
-        r = records["latency"]
+            text.append(f"**{told}** Resident memory at the start and after every tenth, MB:")
+            tenths = [f"{10 * k} %" for k in range(len(memory))]
+            text.append(markdown_table(tenths, [[f"{m:.1f}" for m in memory]]))
+    if "latency" in found:
+        r = found["latency"]
         names = [*(f"p{s:g}" for s in SHARES), "worst"]
-        lines += ["", f"**Refinement of an essential matrix, {r['matches']:,} matches, {r['calls']:,} calls.** ms:", ""]
-        lines += ["| errors | " + " | ".join(names) + " | failed | MB more at the end |", "|---|" + "---|" * 7]
-        for kind in ("squared", "robust"):
-            cells = " | ".join(f"{r[kind][n]:.3f}" for n in names)
-            lines.append(f"| {kind} | {cells} | {r[kind]['failed']} | {r[kind]['MB']:.1f} |")
-    return "\n".join(lines) + "\n"
+        rows = [
+            [kind, *(f"{r[kind][n]:.3f}" for n in names), r[kind]["failed"], f"{r[kind]['MB']:.1f}"]
+            for kind in ("squared", "robust")
+        ]
+        text.append(f"**Refinement of an essential matrix, {r['matches']:,} matches, {r['calls']:,} calls.** ms:")
+        text.append(markdown_table(["errors", *names, "failed", "MB more at the end"], rows))
+    return text
 
 
 def main() -> None:
@@ -187,7 +178,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="of the long solve (default: %(default)s)")
     parser.add_argument("--calls", type=int, default=10_000, help="refinements (default: %(default)s)")
     parser.add_argument("--full", action="store_true", help="a million small solves and an hour of the long one")
-    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("-o", "--output", type=Path, default=record.RESULTS)
     arguments = parser.parse_args()
     if unknown := [p for p in arguments.parts if p not in PARTS]:
         parser.error(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
@@ -195,18 +186,13 @@ def main() -> None:
     runs: dict[str, Callable[[], dict[str, Any]]] = {
         "small": lambda: small(count), "long": lambda: long(minutes), "latency": lambda: latency(arguments.calls),
     }  # fmt: skip
-    stored = arguments.output / "load.json"
-    records: dict[str, Any] = {}
+    began = time.perf_counter()
     for part in arguments.parts or PARTS:
         measured = runs[part]()
         # Parts that are not run now are kept as they were measured; others may have run beside this one.
-        records = json.loads(stored.read_text()) if stored.exists() else {}
-        records[part] = measured
-        records |= {"machine": machine(), "versions": versions(), "system": platform.system()}
-        records["when"] = time.strftime("%Y-%m-%d")
-        write(arguments.output / "load.md", markdown(records))
-        write(stored, json.dumps(records, indent=1) + "\n")
-    print(markdown(records))
+        found = (record.read(arguments.output, "load") or {}) | {part: measured}
+        known = record.about(seconds=time.perf_counter() - began)
+        record.write(arguments.output, "load", describe(found), found, known)
 
 
 if __name__ == "__main__":

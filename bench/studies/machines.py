@@ -24,10 +24,8 @@ from typing import Any
 import numpy as np
 from tests.helpers import random_problems, references, zoo
 
-from ..harness.environment import machine, versions
-from .nist import write
-
-HERE = Path(__file__).resolve().parents[1]
+from ..harness import record
+from ..harness.summary import markdown_table
 
 DIGITS = (1e-12, 1e-9, 1e-6)
 SAME, TINY = 1e-9, 1e-20
@@ -79,44 +77,37 @@ def summary(here: dict[str, Any], there: dict[str, Any]) -> dict[str, dict[str, 
     return dict(sorted(rows.items()))
 
 
-def markdown(record: dict[str, Any]) -> str:
-    limits = " | ".join(f"within {d:g}" for d in DIGITS)
-    tools = ", ".join(f"{name} {record['versions'][name]}" for name in ("python", "problm", "numpy", "scipy", "numba"))
-    lines = [
+def describe(rows: dict[str, dict[str, Any]]) -> list[str]:
+    lines = []
+    for name, told in rows.items():
+        cells = [str(told[f"{limit:g}"]) for limit in DIGITS]
+        same = told["same cost"] if "," in name else ""
+        lines.append([name, told["problems"], *cells, f"{told['largest']:.1e}", same, told["one side only"]])
+    limits = [f"within {d:g}" for d in DIGITS]
+    return [
         "# Other machines",
-        "",
-        f"{record['machine']['processor']}, and the same with the instructions of the oldest x86-64 only; {tools}; "
-        f"{record['when']}. Problems that succeed, by the largest difference of a parameter, relative to the largest "
-        f"parameter; *same cost*: to {SAME:g}, so that what differs hardly matters to the fit, or is not determined by "
-        "it; *one side only*: success with one of the two.",
-        "",
-        f"| problems | number | {limits} | largest | same cost | one side only |",
-        "|---|" + "---|" * (len(DIGITS) + 4),
+        "This processor, and the same with the instructions of the oldest x86-64 only. Problems that succeed, by the "
+        f"largest difference of a parameter, relative to the largest parameter; *same cost*: to {SAME:g}, so that what "
+        "differs hardly matters to the fit, or is not determined by it; *one side only*: success with one of the two.",
+        markdown_table(["problems", "number", *limits, "largest", "same cost", "one side only"], lines),
     ]
-    for name, told in record["rows"].items():
-        cells = " | ".join(str(told[f"{limit:g}"]) for limit in DIGITS)
-        same, apart = told["same cost"] if "," in name else "", told["one side only"]
-        lines.append(f"| {name} | {told['problems']} | {cells} | {told['largest']:.1e} | {same} | {apart} |")
-    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=50, help="problems of each class (default: %(default)s)")
     parser.add_argument("--print", action="store_true", help="print the solutions of this process as JSON, no more")
-    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("-o", "--output", type=Path, default=record.RESULTS)
     arguments = parser.parse_args()
     if arguments.print:
         print(json.dumps(solutions(arguments.count)))
         return
+    began = time.perf_counter()
     with tempfile.TemporaryDirectory() as cache:
         rows = summary(
             elsewhere(arguments.count, {}), elsewhere(arguments.count, references.plainest(cache))
         )  # in processes both, so that nothing but the instructions differs
-    record = {"rows": rows, "machine": machine(), "versions": versions(), "when": time.strftime("%Y-%m-%d")}
-    write(arguments.output / "machines.json", json.dumps(record, indent=1) + "\n")
-    write(arguments.output / "machines.md", markdown(record))
-    print(markdown(record))
+    record.write(arguments.output, "machines", describe(rows), rows, record.about(seconds=time.perf_counter() - began))
 
 
 if __name__ == "__main__":

@@ -220,8 +220,8 @@ def main() -> None:
         markdown_table(["", "head", "batches", "two passes over everything", "95 % of solves within"], rows),
     ]
     record.write(
-        options.output, "rounds", text, {"machine": asdict(machine), "simulated": found}, seed=SEED,
-        seconds=time.perf_counter() - began, packages=("dask", "distributed"),
+        options.output, "rounds", text, {"machine": asdict(machine), "simulated": found},
+        record.about(seed=SEED, seconds=time.perf_counter() - began, packages=("dask", "distributed")),
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ missed is printed as missed.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -21,13 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ..__main__ import write_text
 from ..data.instances import FORMULAS, compiled_curve
 from ..data.problems import double_gaussian, exponential
-from ..harness import environment
-from ..harness.harness import WALL_CLOCK, Case, Experiment, Method, Outcome, Record, Settings, now, run, single_thread
+from ..harness import environment, record
 from ..harness.methods import Solvable
 from ..harness.progress import Progress
+from ..harness.run import WALL_CLOCK, Case, Experiment, Method, Outcome, Record, Settings, run, single_thread
 from ..harness.summary import markdown_table
 from ..harness.traces import best_costs, good, reached
 from ..peers import jaxopt_peer, optimistix_peer, pyceres_peer, scipy_peer, timed, version_of
@@ -289,16 +287,13 @@ def _seconds(values: Sequence[float]) -> str:
     return f"{value:.3g} s" if value >= 0.1 else f"{1e3 * value:.3g} ms"
 
 
-def markdown(result: dict[str, Any]) -> str:
+def describe(result: dict[str, Any]) -> list[str]:
     """The table of targets, then everything that was measured."""
-    about = result["about"]
-    lines = [
-        "# Speed", "",
-        f"Measured {about['when']} on {about['machine']['processor']}, {about['machine']['cores']} cores, one "
-        "thread for all, CPU time, medians of interleaved repeats with the least and the largest ratio; compiling "
-        "excluded for all. "
-        + ", ".join(f"{k} {v}" for k, v in about["versions"].items()) + ".", "",
-    ]  # fmt: skip
+    text = [
+        "# Speed",
+        "One thread for all, CPU time, medians of interleaved repeats with the least and the largest ratio; compiling "
+        "excluded for all.",
+    ]
     rows = [
         [
             r["task"], r["N"], r["ours"], r["against"], f"{r['ratio']:.3g}× ({r['low']:.3g}–{r['high']:.3g})",
@@ -306,15 +301,15 @@ def markdown(result: dict[str, Any]) -> str:
         ]
         for r in result["rows"]
     ]  # fmt: skip
-    lines += [markdown_table(["task", "N", "ours", "against", "ratio", "target", ""], rows), ""]
+    text.append(markdown_table(["task", "N", "ours", "against", "ratio", "target", ""], rows))
     probes = [[p["what"], p["value"], p["target"], "met" if p["met"] else "**missed**"] for p in result["probes"]]
     if probes:
-        lines += ["## Memory and start-up", "", markdown_table(["what", "measured", "target", ""], probes), ""]
-    lines += ["## All times", "", markdown_table(["curve", "N", "method", "median", "least", "most", f"to {LEVEL} F*",
-              "final cost − F*, relative"], result["times"]), ""]  # fmt: skip
+        text += ["## Memory and start-up", markdown_table(["what", "measured", "target", ""], probes)]
+    head = ["curve", "N", "method", "median", "least", "most", f"to {LEVEL} F*", "final cost − F*, relative"]
+    text += ["## All times", markdown_table(head, result["times"])]
     if result["skipped"]:
-        lines += ["Not run: " + "; ".join(result["skipped"]) + ".", ""]
-    return "\n".join(lines)
+        text.append("Not run: " + "; ".join(result["skipped"]) + ".")
+    return text
 
 
 def all_times(times: Times, labels: Mapping[str, str]) -> list[list[Any]]:
@@ -333,7 +328,6 @@ def measure(sizes: Sequence[int], settings: Settings, output: Path, *, probes: b
     """Run everything; the largest sizes only with the peers that are not hopeless there."""
     from . import speed_probes
 
-    began = time.monotonic()
     progress = Progress({})
     records: list[Record] = []
     skipped: list[str] = []
@@ -354,17 +348,13 @@ def measure(sizes: Sequence[int], settings: Settings, output: Path, *, probes: b
     times, small_times = Times(records), Times(small_records)
     labels = {m.key: m.label for m in (DEFAULT, OWN_LM, *PEERS, *FRONT_DOORS)}
     targets = [n for n in sizes if n >= 1_000_000] or [max(sizes)]
-    about = {"when": now(), "machine": environment.machine(), "versions": environment.versions()}
-    result: dict[str, Any] = {
-        "about": about,
+    return {
         "rows": [*certificate_rows(times, targets), *level_rows(times, sizes), *small_rows(small_times)],
         "probes": speed_probes.probes(max(sizes)) if probes else [],
         "times": [*all_times(times, labels), *all_times(small_times, labels)],
         "skipped": skipped,
         "failures": [f"{r['case']}, {r['method']}: {r['error']}" for r in (*records, *small_records) if "error" in r],
     }
-    about["seconds"] = round(time.monotonic() - began, 1)
-    return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -372,16 +362,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p = argparse.ArgumentParser(prog="python -m bench.studies.speed", description=(__doc__ or "").split("\n")[0])
     p.add_argument("--quick", action="store_true", help="N up to 10^5 only: to see that it works")
     p.add_argument("--seed", type=int, default=3)
-    p.add_argument("-o", "--output", type=Path, default=Path(__file__).parents[1] / "results")
+    p.add_argument("-o", "--output", type=Path, default=record.RESULTS)
     p.add_argument("--work", type=Path, default=Path("out/bench-speed"), help="where the journal is kept")
     options = p.parse_args(arguments)
     sizes = (1000, 100_000) if options.quick else (10_000, 100_000, 1_000_000, 10_000_000)
+    began = time.monotonic()
     result = measure(sizes, Settings(None, "default", options.seed), options.work)
-    text = markdown(result)
-    options.output.mkdir(parents=True, exist_ok=True)
-    write_text(options.output / "speed.json", json.dumps(result, indent=1) + "\n")
-    write_text(options.output / "speed.md", text)
-    print(text)
+    known = record.about(seed=options.seed, seconds=time.monotonic() - began, packages=environment.PEERS)
+    record.write(options.output, "speed", describe(result), result, known)
     missed = [r["task"] + ", N = " + r["N"] for r in result["rows"] if not r["met"]]
     missed += [p["what"] for p in result["probes"] if not p["met"]]
     print(f"{len(missed)} targets missed" + (": " + "; ".join(missed) if missed else ""))

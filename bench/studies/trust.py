@@ -11,22 +11,16 @@ finite. Writes ``bench/results/trust.md`` and ``trust.json``; classes that are n
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 from tests.helpers import random_problems, zoo
 
-import problm
-
-from .nist import write
-
-HERE = Path(__file__).resolve().parents[1]
+from ..harness import record
+from ..harness.summary import markdown_table
 
 SOLVERS = {"ProBLM": zoo.problm, "SciPy lm": zoo.scipy_lm, "SciPy trf": zoo.scipy_trf}
 KINDS = list(random_problems.KINDS)
@@ -73,23 +67,21 @@ def run(kind: str, count: int, seed: int) -> list[dict[str, Any]]:
     ]
 
 
-def markdown(records: list[dict[str, Any]]) -> str:
-    total = sum(r["count"] for r in records if r["solver"] == "ProBLM")
-    lines = [
+def describe(rows: list[dict[str, Any]]) -> list[str]:
+    total = sum(r["count"] for r in rows if r["solver"] == "ProBLM")
+    cells = [
+        [
+            r["kind"].replace("_", " ") if r["solver"] == "ProBLM" else "", r["solver"], *(str(r[c]) for c in COLUMNS),
+            f"{1e3 * r['seconds'] / r['count']:.1f}",
+        ]
+        for r in rows
+    ]  # fmt: skip
+    return [
         f"# {total:,} random problems",
-        "",
-        f"problm {problm.__version__}, SciPy {scipy.__version__}, NumPy {np.__version__}, {platform.machine()}, "
-        f"{time.strftime('%Y-%m-%d')}. *Right*: a success that an independent check of the gradient over all "
-        "residuals confirms. *Worse minimum*: a cost 1e-4 above the best of the three, whatever was claimed.",
-        "",
-        "| class | solver | " + " | ".join(COLUMNS) + " | ms a problem |",
-        "|---|---|" + "---|" * (len(COLUMNS) + 1),
+        "*Right*: a success that an independent check of the gradient over all residuals confirms. *Worse minimum*: a "
+        "cost 1e-4 above the best of the three, whatever was claimed.",
+        markdown_table(["class", "solver", *COLUMNS, "ms per problem"], cells),
     ]
-    for r in records:
-        name = r["kind"].replace("_", " ") if r["solver"] == "ProBLM" else ""
-        cells = " | ".join(str(r[c]) for c in COLUMNS)
-        lines.append(f"| {name} | {r['solver']} | {cells} | {1e3 * r['seconds'] / r['count']:.1f} |")
-    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -97,23 +89,22 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000, help="problems in all")
     parser.add_argument("--kinds", nargs="*", default=list(random_problems.KINDS), choices=random_problems.KINDS)
     parser.add_argument("--seed", type=int, default=1_000_000, help="of the first problem of each class")
-    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("-o", "--output", type=Path, default=record.RESULTS)
     arguments = parser.parse_args()
     # Large problems take as long as all the others together: 100 of them.
     many = min(100, arguments.count) if "many_rows" in arguments.kinds else 0
     others = [k for k in arguments.kinds if k != "many_rows"]
-    path = arguments.output / "trust.json"
-    records: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    rows: list[dict[str, Any]] = record.read(arguments.output, "trust") or []
+    first = time.perf_counter()
     for place, kind in enumerate([*others, "many_rows"] if many else others):
         rest = arguments.count - many
         count = many if kind == "many_rows" else rest // len(others) + (place < rest % len(others))
         began = time.perf_counter()
         found = run(kind, count, arguments.seed)
-        records = sorted([r for r in records if r["kind"] != kind] + found, key=lambda r: KINDS.index(r["kind"]))
+        rows = sorted([r for r in rows if r["kind"] != kind] + found, key=lambda r: KINDS.index(r["kind"]))
         print(f"{kind}: {count} problems, {time.perf_counter() - began:.0f} s", flush=True)
-        write(arguments.output / "trust.md", markdown(records))
-        write(path, json.dumps(records, indent=1) + "\n")
-    print(markdown(records))
+        known = record.about(seed=arguments.seed, seconds=time.perf_counter() - first)
+        record.write(arguments.output, "trust", describe(rows), rows, known)
 
 
 if __name__ == "__main__":

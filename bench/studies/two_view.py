@@ -38,11 +38,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..__main__ import write_text
 from ..data import sources
-from ..harness import environment
-from ..harness.harness import cpu_clock, now, single_thread
-from ..harness.summary import markdown_table
+from ..harness import record
+from ..harness.run import cpu_clock, single_thread
+from .two_view_report import describe
 
 Array = NDArray[np.float64]
 Pose = tuple[Array, Array] | None
@@ -357,58 +356,8 @@ def limits(quick: bool) -> dict[str, Any]:
     return {"rows": rows}
 
 
-# --- the report ---------------------------------------------------------------------------------------------------
-
-
 def progress(text: str) -> None:
     print(text[:150], file=sys.stderr, flush=True)
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    return markdown_table(columns, [[row.get(c, "") for c in columns] for row in rows])
-
-
-def pivot(rows: list[dict[str, Any]], down: str, across: tuple[str, ...], value: str) -> str:
-    """Methods side by side."""
-    keys = list(dict.fromkeys(row[down] for row in rows))
-    heads = list(dict.fromkeys(tuple(row[a] for a in across) for row in rows))
-    cells = {(row[down], tuple(row[a] for a in across)): _cell(row, value) for row in rows}
-    lines = [[str(k), *(cells.get((k, h), "") for h in heads)] for k in keys]
-    return markdown_table([down, *(" ".join(str(v) for v in h) for h in heads)], lines)
-
-
-def _cell(row: dict[str, Any], value: str) -> Any:
-    if value != "success" or "interval" not in row:
-        return row[value]
-    low, high = row["interval"]
-    return f"{row[value]:.3g} ({low:.2f} to {high:.2f})"
-
-
-def report(found: dict[str, Any]) -> str:
-    parts = ["# Two-view geometry", f"Measured {found['when']}; CPU time, one thread. {found['machine']}"]
-    if "refine" in found:
-        flat = []
-        for row in found["refine"]["rows"]:
-            times = {f"{k}, ms": 1e3 * v for k, v in row["seconds"].items()}
-            flat.append(
-                {"n": row["n"], **times, **{k: v for k, v in row.items() if k not in ("n", "seconds", "starts")}}
-            )
-        parts += ["## Refinement to the certificate", table(flat)]
-    for name in ("simulated", "strecha"):
-        if name in found:
-            parts += [f"## Robust pose, {name}", table(found[name]["rows"])]
-    if "shares" in found:
-        rows = found["shares"]["rows"]
-        runs = sorted({row["runs"] for row in rows})
-        text = f"Wilson's 95 % intervals; {' or '.join(map(str, runs))} runs a share, the more of them for ours."
-        parts += [f"## Success against the share of inliers\n\n{text}"]
-        parts += [pivot(rows, "share", ("method",), "success")]
-        parts += ["Median milliseconds:", pivot(rows, "share", ("method",), "median ms")]
-    if "time" in found:
-        rows = found["time"]["rows"]
-        parts += ["## Success against a time limit", pivot(rows, "limit ms", ("method", "share"), "success")]
-    return "\n\n".join(parts) + "\n"
 
 
 def main() -> int:
@@ -418,10 +367,10 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=("refine", "simulated", "strecha", "shares", "time"))
     parser.add_argument("--share", nargs="+", type=float, choices=SHARES, default=SHARES, help="of the part shares")
     parser.add_argument("--quick", action="store_true", help="few runs: a check that it works")
-    parser.add_argument("-o", "--output", type=Path, default=Path("bench/results"))
+    parser.add_argument("-o", "--output", type=Path, default=record.RESULTS)
     options = parser.parse_args()
-    path = options.output / "two_view.json"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() and not options.quick else {}
+    found: dict[str, Any] = {} if options.quick else record.read(options.output, "two_view") or {}
+    began = time.perf_counter()
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "refine": lambda: refine(options.quick),
         "simulated": lambda: simulated(options.quick),
@@ -431,10 +380,8 @@ def main() -> int:
     }
     for name in options.only or [name for name in parts if options.data or name != "strecha"]:
         found[name] = parts[name]()
-        found |= {"when": now(), "machine": environment.machine(), "versions": environment.versions()}
-        write_text(path, json.dumps(found, indent=1) + "\n")
-        write_text(options.output / "two_view.md", report(found))
-    print(report(found))
+        known = record.about(seconds=time.perf_counter() - began, packages=("opencv-python-headless", "poselib"))
+        record.write(options.output, "two_view", describe(found), found, known)
     return 0
 
 

@@ -13,8 +13,8 @@ from bench.data import sources, stand_ins
 from bench.data.instances import FORMULAS, bundle, compiled_curve, curve, essential, poses_near, random_poses
 from bench.data.problems import damped_sine, double_gaussian, exponential
 from bench.harness.environment import machine, versions
-from bench.harness.harness import SCALES, Settings
 from bench.harness.methods import ALGORITHM_1, DEFAULT, LBFGS, LM, PAPER, Padded
+from bench.harness.run import SCALES, Settings
 from bench.paper import NAMES, experiment
 from bench.paper.calibration import Recorder, run, upper_limit
 from bench.paper.ransac import Robust
@@ -201,7 +201,7 @@ def test_random_poses_are_rotations_and_unit_vectors():
 def test_experiments_run_from_end_to_end(name, tmp_path, capsys):
     public = tmp_path / "public"
     assert execute([name], Settings(None, "check", 11), tmp_path, workers=1, figures=False, publish=public) == 0
-    summary = json.loads((tmp_path / f"{name}.json").read_text())
+    summary = json.loads((tmp_path / f"{name}.json").read_text())["data"]
     assert summary["finding"] in capsys.readouterr().out
     assert "nan" not in summary["finding"]
     assert summary["panels"]
@@ -209,8 +209,9 @@ def test_experiments_run_from_end_to_end(name, tmp_path, capsys):
     assert all(len(row) == len(t["columns"]) for t in summary["tables"] for row in t["rows"])
     for file in (f"{name}.md", "report.html", "environment.json", f"raw/{name}.jsonl"):
         assert (tmp_path / file).stat().st_size > 0
-    assert {p.name for p in public.iterdir()} == {f"{name}.md", "about.md"}
-    assert "everything is made from the seed" in (public / "about.md").read_text()
+    assert {p.name for p in public.iterdir()} == {f"{name}.md", f"{name}.json"}
+    assert "stand-ins, scale check; seed 11" in (public / f"{name}.md").read_text()
+    assert "panels" not in json.loads((public / f"{name}.json").read_text())["data"]
 
 
 DATA = os.environ.get("PROBLM_DATA") or None

@@ -62,7 +62,7 @@ def test_the_gate_fails_and_says_why(tmp_path, monkeypatch, capsys):
     )
     assert check.main(["--baseline", str(path)]) == 2
     assert check.main(["--baseline", str(path), "--update"]) == 0
-    assert json.loads(path.read_text())["ratios"] == {"curves, passes": {"value": 10.0, "noise": 0.1}}
+    assert json.loads(path.read_text())["data"] == {"curves, passes": {"value": 10.0, "noise": 0.1}}
     assert check.main(["--baseline", str(path)]) == 0
     monkeypatch.setattr(
         check, "measured", lambda settings, names=None: {"curves, passes": {"value": 5.0, "noise": 0.1}}
@@ -84,7 +84,7 @@ def test_what_fails_once_is_measured_again(tmp_path, monkeypatch):
 def test_the_committed_baseline_is_readable():
     if not check.BASELINE.exists():
         pytest.fail("bench/results/baseline.json is missing: make it with python -m bench.harness.check --update")
-    kept = json.loads(check.BASELINE.read_text())["ratios"]
+    kept = json.loads(check.BASELINE.read_text())["data"]
     assert kept
     for name, entry in kept.items():
         assert name.startswith(check.GUARDED)
@@ -123,10 +123,9 @@ def test_levels_and_growth():
 
 
 def test_the_table_prints_missed_targets():
-    about = {"when": "now", "machine": {"processor": "p", "cores": 2}, "versions": {"numpy": "2"}}
-    text = speed.markdown({
-        "about": about, "rows": [speed.row("fit", "10", "2 s", "peer: 1 s", (0.5, 0.4, 0.6), 2.0)], "probes": [],
+    text = speed.describe({
+        "rows": [speed.row("fit", "10", "2 s", "peer: 1 s", (0.5, 0.4, 0.6), 2.0)], "probes": [],
         "kernels": [], "times": [], "skipped": ["peer at N = 7"],
     })  # fmt: skip
-    assert "| fit | 10 | 2 s | peer: 1 s | 0.5× (0.4–0.6) | ≥ 2× | **missed** |" in text
+    assert "| fit | 10 | 2 s | peer: 1 s | 0.5× (0.4–0.6) | ≥ 2× | **missed** |" in text[2]
     assert "Not run: peer at N = 7." in text

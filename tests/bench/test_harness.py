@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.harness.harness import WALL_CLOCK, Settings, cpu_clock, find, fingerprint, plain, read_records, run, tasks
 from bench.harness.journal import Journal
 from bench.harness.progress import Progress, clock
+from bench.harness.run import WALL_CLOCK, Settings, cpu_clock, find, fingerprint, plain, read_records, run, tasks
 from bench.harness.traces import cost_at, merged, reached, seconds_to, total_units, units, units_to
 
 from tests.helpers import bench_tiny
@@ -96,7 +96,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.helpers import bench_tiny
-from bench.harness.harness import Settings, run
+from bench.harness.run import Settings, run
 run(bench_tiny.SLOW, Settings(None, "check", 5), Path({out!r}), workers=1)
 """
 

@@ -46,7 +46,7 @@ def test_limits_are_positive_and_chains_of_multiply_adds_compute():
 
 def test_command_writes_what_it_measured(tmp_path, capsys):
     assert kernel_costs.main(["--rows", "1000", "-o", str(tmp_path)]) == 0
-    found = json.loads((tmp_path / "kernels.json").read_text())
+    found = json.loads((tmp_path / "kernels.json").read_text())["data"]
     assert {k["model"] for k in found["kernels"]} == set(kernel_costs.models())
     for kernel in found["kernels"]:
         assert kernel["linearise"]["median"] > 0.0

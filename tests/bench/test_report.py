@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from bench.harness.figures import draw, slug
 from bench.harness.report import embedded, page, write_report
-from bench.harness.summary import Panel, Picture, Series, Summary, Table, markdown, shown
+from bench.harness.summary import Panel, Picture, Series, Summary, Table, describe, shown
 
 NASTY = '</script><img src=x onerror="document.title=\'broken\'"> & "quotes" <b>@@DATA@@</b>'
 ABOUT = {
@@ -90,8 +90,8 @@ def test_numbers_that_json_cannot_hold_become_null(summary):
         Summary("a", "b", "c", "d", "e", "perhaps")
 
 
-def test_markdown_has_claim_finding_and_tables(summary):
-    text = markdown(summary)
+def test_the_text_has_claim_finding_and_tables(summary):
+    text = "\n\n".join(describe(summary))
     assert "**Measured (agrees in part):** It is so." in text
     assert "| a | 10 | 2/2 |" in text
     assert "| c | – | 0/2 |" in text

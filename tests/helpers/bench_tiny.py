@@ -9,8 +9,8 @@ from dataclasses import replace
 from bench.data.instances import curve
 from bench.data.problems import exponential
 from bench.harness.findings import guarded, levels_table
-from bench.harness.harness import Case, Experiment, Method, Outcome
 from bench.harness.methods import DEFAULT, LM
+from bench.harness.run import Case, Experiment, Method, Outcome
 from bench.harness.summary import Summary
 from bench.harness.traces import curves, failures, merged
 
