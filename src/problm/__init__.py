@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from .support.version import __version__
 
 _WHERE = {
     "least_squares": "api.least_squares",

@@ -45,7 +45,7 @@ def curve_fit(
     f : callable or model
         ``f(x, *params) -> (k,)`` for any k of the points; or a `problm.formula` or `problm.model` (compiled).
     xdata : (N,) or (k, N) array_like, or a data frame with N rows
-        Where the data were measured. Or data in files, one for each variable (see `problm.open_source`).
+        Where the data were measured. Or data in files, one for each variable (see `problm.data.sources.open_source`).
     ydata : (N,) array_like
         Or data in a file.
     p0 : (d,) array_like, optional

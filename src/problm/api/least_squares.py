@@ -68,8 +68,8 @@ def least_squares(
         Arrays with N rows along the first axis: NumPy, lists, float32, pandas, polars or PyArrow columns. The solver
         passes slices of them to ``fun`` and ``jac``, before ``args``. Also rows that need not fit into memory: paths
         (``.npy``, ``.npz``, ``.zarr``, Parquet files and folders), memory maps, Zarr and HDF5 arrays, PyArrow datasets,
-        Dask collections, anything with a length and slices (see `problm.open_source`). Data frames and other tables
-        are their columns side by side; a formula takes those that it names.
+        Dask collections, anything with a length and slices (see `problm.data.sources.open_source`). Data frames and
+        other tables are their columns side by side; a formula takes those that it names.
     args, kwargs
         Further arguments of ``fun`` and ``jac`` that are not sliced.
     jac : callable or {'2-point', '3-point', 'cs'}

@@ -47,7 +47,7 @@ def shuffle(
     Parameters
     ----------
     data
-        A Parquet file, folder or glob, or anything that `problm.open_source` takes.
+        A Parquet file, folder or glob, or anything that `problm.data.sources.open_source` takes.
     out
         A folder to make: of Parquet files, or of one ``.npy`` file a column; or, for Parquet, a ``.parquet`` file, and
         for a single array a ``.npy`` file.

@@ -51,7 +51,7 @@ def distributed_problem(
     Parameters
     ----------
     model_of : makes the model from the first few rows.
-    data : a Dask array, a tuple of them, a Dask data frame, or what `problm.open_source` takes.
+    data : a Dask array, a tuple of them, a Dask data frame, or what `problm.data.sources.open_source` takes.
     client : a `dask.distributed.Client`, the address of a scheduler, or ``"local"`` for a cluster of this machine.
     rng : seed or Generator of the random order.
     """

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
 from ..report.serialize import array, number, plain, point
 from ..support.files import open_regular, refuse_holes, write_atomically
 from ..support.memory import as_bytes
+from ..support.version import __version__
 from .result import History, Result, Status
 
 FORMAT = "problm.result"
