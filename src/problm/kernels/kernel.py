@@ -24,7 +24,7 @@ from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss
 from ..support.descriptors import ROW_NUMBER, describe, loadable, loadable_type
 from ..support.threads import available_threads, pool
-from .passes import costs_chunk, linearize_chunk, rows_chunk, tools
+from .passes import costs_chunk, leverage_chunk, linearize_chunk, rows_chunk, tools
 
 __all__ = [
     "BLOCK", "CHUNK", "FASTMATH", "FILL", "ROW_NUMBER", "Kernel", "address_of", "available_threads", "describe",
@@ -158,6 +158,14 @@ class Kernel:
             both *= np.sqrt(weight)[:, None, None]
             triangle = np.linalg.qr(np.vstack([triangle, both.reshape(-1, d + 1)]), mode="r")
         return np.asarray(triangle)
+
+    def largest_leverage(self, theta: Array, columns: NDArray[np.int64], n: int, root: Array) -> float:
+        """The largest ``w ||J_i root||^2`` of the first ``n`` rows, for ``root`` (d, rank)."""
+        root = np.ascontiguousarray(root)
+        return max(
+            leverage_chunk(self.address, theta, columns, lo, min(lo + CHUNK, n), *self.fixed, root)
+            for lo in range(0, n, CHUNK)
+        )
 
     def _rows(self, theta: Array, columns: NDArray[np.int64], lo: int, hi: int, jacobian: int, values: Array) -> None:
         """What the fill computes for the rows [lo, hi)."""

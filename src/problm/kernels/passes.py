@@ -212,6 +212,43 @@ def costs_chunk(  # type: ignore[no-untyped-def]
     return total
 
 
+@njit(_f8(*_CHUNK_ARGS, _f8[:, ::1]), lazy=True, **_compiled)
+def leverage_chunk(  # type: ignore[no-untyped-def]
+    fill, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, root
+):
+    """The largest ``w ||J_i root||^2`` of rows [lo, hi), with root (d, rank); NaN if one is not a number."""
+    rows = np.empty((columns.shape[0], BLOCK))
+    out = np.empty((p * (1 + d), BLOCK))
+    cost, weight, white, found = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    load, robust = _tool(tools, 0), _tool(tools, 2)
+    largest = 0.0
+    pos = lo
+    while pos < hi:
+        m = min(BLOCK, hi - pos)
+        _call_load(load, columns, pos, m, rows)
+        call_fill(fill, theta, rows, m, program, constants, 1, out)
+        for i in range(m):
+            found[i] = 0.0
+            weight[i] = 1.0
+        for c in range(p):
+            for k in range(root.shape[1]):
+                for i in range(m):
+                    white[i] = 0.0
+                for a in range(d):
+                    for i in range(m):
+                        white[i] += out[p + c * d + a, i] * root[a, k]
+                for i in range(m):
+                    found[i] += white[i] * white[i]
+        if code != 0:
+            call_robust(robust, out, m, p, code, scale, cost, weight)
+        for i in range(m):
+            h = weight[i] * found[i]
+            if not h <= largest:
+                largest = h
+        pos += m
+    return largest
+
+
 @njit(types.void(*_CHUNK_ARGS[:9], _i8, _i8, _f8[:, ::1]), lazy=True, nogil=True, error_model="numpy")
 def rows_chunk(fill, theta, columns, lo, hi, program, constants, d, p, tools, jacobian, values):  # type: ignore[no-untyped-def]
     """Write what the fill computes for rows [lo, hi) to ``values``: (hi - lo, p), or with derivatives p (1 + d)."""

@@ -96,6 +96,9 @@ class CompiledProblem(SampledProblem):
         """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""
         return self.kernel.factor(self._point(theta), self._columns(lo, hi), hi - lo)
 
+    def largest_leverage(self, theta: Theta, lo: int, hi: int, root: Array) -> float:
+        return self.kernel.largest_leverage(self._point(theta), self._columns(lo, hi), hi - lo, root)
+
     def for_compiled_loop(self) -> tuple[Any, ...] | None:
         known = self._moves is not None or (self._encode is None and self._move is None)
         if not (known and self.fused and self.n <= CHUNK):

@@ -102,6 +102,9 @@ class ChunkedProblem(Modelled[Rows]):
             parts.append(group.linearize(theta, 0, b - a, outer=False, costs=kept))
         return as_units(parts)
 
+    def largest_leverage(self, theta: Theta, lo: int, hi: int, root: Array) -> float | None:
+        return self.model.problem(self._rows(lo, hi)).largest_leverage(theta, 0, hi - lo, root)
+
     def costs(self, theta: Theta, lo: int, hi: int) -> Array:
         if hi - lo == self.n:
             return np.concatenate([self.model.problem(p).costs(theta, 0, len(p[0])) for _, p in self._stream()])

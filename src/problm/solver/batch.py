@@ -108,6 +108,14 @@ class Batch:
             self.jacobian_calls += 2
         return errors
 
+    def largest_leverage(self, root: Array) -> float | None:
+        """`problm.solver.problem.Problem.largest_leverage` of the batch's blocks at theta."""
+        found = self.problem.largest_leverage(self.theta, 0, self.size, root)
+        if found is not None:
+            self.jacobian_rows += self.size
+            self.jacobian_calls += 1
+        return found
+
     def trial(self, theta: Theta) -> float:
         """Evaluate the batch at another point; returns the change of its mean cost."""
         assert self._normal is not None

@@ -129,4 +129,8 @@ class Growth:
         self._last_decrement = None
         if self.limit is not None and size > self.limit:
             size = self.limit if 2 * k <= self.limit else self.n
-        return self.n if size > self.jump * self.n else math.ceil(size)
+        return self.enlarged(size)
+
+    def enlarged(self, size: float) -> int:
+        """A size as an integer; n when that is near."""
+        return self.n if size > self.jump * self.n or size > (self.limit or self.n) else math.ceil(size)

@@ -116,6 +116,8 @@ class Loop(Run):
         system = self.linearize()
         if full and system.rank_in_doubt and self.refine_derivatives():
             return None  # before steps along the noise of forward differences lead astray
+        if not full and self.uninformed(system):
+            return None  # with more rows, before parameters that few of these know move by noise
         if (status := self.finished(system)) is not None:
             return None if full and self.look_closer() else status
         if not full and self.exhausted(system):
@@ -162,6 +164,13 @@ class Loop(Run):
         self.previous = None
         self.damping.reject(ratio=math.nan)
         self.record("undo", self.system.cost)
+
+    def uninformed(self, system: System) -> bool:
+        """Whether the batch had to grow, for too few of its rows to inform every parameter."""
+        factor = self.information.needed(self.batch, system.normal) if self.policy.noise_rule else 1.0
+        if factor > 1.0:
+            self.grow(self.growth.enlarged(factor * self.batch.size))
+        return factor > 1.0
 
     def finished(self, system: System) -> Status | None:
         """The outcome at this point, if there is one: convergence on all residuals, or the accuracy asked for."""

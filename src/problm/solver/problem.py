@@ -116,6 +116,13 @@ class Problem:
         """Norms (d,) of the errors of the columns of the weighted Jacobian; None: it is exact."""
         return None
 
+    def largest_leverage(self, theta: Theta, lo: int, hi: int, root: Array) -> float | None:
+        """The largest ``||J_i root||^2`` of the blocks at [lo, hi), weighted by the loss, for ``root`` (d, rank).
+
+        With it a batch knows when it has too few rows for a parameter (`problm.solver.information`); None: it does not.
+        """
+        return None
+
     # --- How to describe its rows -----------------------------------------------------------------------------------
     def moments(self, values: Array, lo: int, hi: int) -> Array | Moments:
         """Values of the blocks at [lo, hi), or their moments where blocks were not drawn one by one."""
@@ -185,6 +192,9 @@ class Wrapper(Problem):
 
     def uncertainty(self, theta: Theta, lo: int, hi: int) -> Array | None:
         return self.inner.uncertainty(theta, lo, hi)
+
+    def largest_leverage(self, theta: Theta, lo: int, hi: int, root: Array) -> float | None:
+        return self.inner.largest_leverage(theta, lo, hi, root)
 
     def moments(self, values: Array, lo: int, hi: int) -> Array | Moments:
         return self.inner.moments(values, lo, hi)

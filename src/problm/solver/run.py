@@ -19,6 +19,7 @@ from .acceptance import Acceptance, FullBatch, Holdout
 from .batch import Batch
 from .damping import Damping, TrustRegion, as_damping
 from .growth import Growth
+from .information import Information
 from .options import Options
 from .problem import Problem, Theta
 from .result import History, State, Status
@@ -48,6 +49,7 @@ class Run:
         self.batch = _batch_of(problem, start, first, policy)
         self.damping: Damping = as_damping(options.damping or policy.damping)
         self.growth = Growth.of(problem, options)
+        self.information = Information()
         self.termination = Termination.of(options.ftol, options.xtol, options.gtol, problem.n)
         self.history = History()
         self.began = time.perf_counter()
