@@ -133,7 +133,9 @@ def _state_of(run: Run) -> dict[str, Any]:
         "keep_all_directions": run.keep_all_directions,
         "trail": run.last[1:] if run.last is not None and run.last[0] is run.batch.theta else None,
         "order": None if order is None else order.state(),
-        "memory": {part: _memory(getattr(run, part)) for part in ("damping", "growth", "termination", "policy")},
+        "memory": {
+            part: _memory(getattr(run, part)) for part in ("damping", "growth", "termination", "policy", "information")
+        },
         "batch": run.batch.state(),
         "history": {f.name: list(getattr(run.history, f.name)) for f in dataclasses.fields(run.history)},
         "first_costs": run.first_costs,

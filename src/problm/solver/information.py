@@ -41,20 +41,20 @@ class Information:
     """Memory of the last check."""
 
     size: int = 0
-    root: Array | None = None
+    _root: Array | None = None
     """(d, d) B with ``B B^T`` the inverse of the mean H of the batch at the last check, where it was regular."""
 
     def needed(self, batch: Batch, normal: Normal) -> float:
         """How many times as many rows the batch should hold before it proposes a step; 1 where it knows enough."""
-        if self.size == normal.count and self.root is not None:
-            change = self.root.T @ normal.hessian @ self.root / normal.count - identity(len(self.root))
+        if self.size == normal.count and self._root is not None:
+            change = self._root.T @ normal.hessian @ self._root / normal.count - identity(len(self._root))
             if float(np.vdot(change, change)) < 0.25:
                 return 1.0
         root, regular = inverse_root(normal.hessian)
         largest = batch.largest_leverage(root)
         if largest is None:
             return 1.0
-        self.size, self.root = normal.count, root * math.sqrt(normal.count) if regular else None
+        self.size, self._root = normal.count, root * math.sqrt(normal.count) if regular else None
         if not math.isfinite(largest) or (regular and largest * LEAST_ROWS <= 1.0):
             return 1.0  # the loop itself deals with numbers that are not finite
         return min(max(1.5 * LEAST_ROWS * largest, 2.0), MOST_FACTOR)
