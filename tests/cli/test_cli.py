@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("typer")
 
 from problm.cli import main
+from problm.support.written import RECORD
 from tests.helpers.program import PROGRAM, unwatched
 
 
@@ -94,7 +95,7 @@ def test_fit_prints_and_writes(folder, tmp_path):
         r"r squared +0\.\d",
     ):
         assert re.search(pattern, done.stdout), pattern
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["fit.png", "report.html", "result.json"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [RECORD, "fit.png", "report.html", "result.json"]
     assert (tmp_path / "out" / "fit.png").read_bytes().startswith(b"\x89PNG")
     from problm import Result
 
@@ -366,7 +367,7 @@ def test_without_matplotlib_the_fit_is_there(folder, tmp_path):
     done = without(["matplotlib", "matplotlib.figure"], "fit", folder / "decay.csv", *MODEL, "-o", tmp_path)
     assert done.returncode == 0
     assert "no picture: plots need Matplotlib: pip install 'problm[plot]'" in done.stderr
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "result.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [RECORD, "report.html", "result.json"]
 
 
 def test_without_pyarrow(tmp_path):
@@ -442,7 +443,8 @@ def test_essential(folder, inside, tmp_path):
     done = inside("essential", folder / "matches.csv", "-K", folder / "K.txt", "-o", tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"inliers +3[3-6]\d of 500", done.stdout)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["matches.csv", "matches.png", "report.html", "result.json"]
+    names = [RECORD, "matches.csv", "matches.png", "report.html", "result.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
     saved = json.loads((tmp_path / "result.json").read_text())
     assert np.allclose(np.array(saved["R"]) @ np.array(saved["R"]).T, np.eye(3))
     table = np.loadtxt(tmp_path / "matches.csv", delimiter=",", skiprows=1)
@@ -491,7 +493,7 @@ def photos(tmp_path_factory):
 def test_align(photos, inside, tmp_path):
     done = inside("align", photos / "a.png", photos / "b.png", "-m", "translation", "-o", tmp_path)
     assert done.returncode == 0, done.stderr
-    names = ["aligned.png", "overlay.png", "report.html", "warp.json", "warp.txt"]
+    names = [RECORD, "aligned.png", "overlay.png", "report.html", "warp.json", "warp.txt"]
     assert sorted(p.name for p in tmp_path.iterdir()) == names
     np.testing.assert_allclose(np.loadtxt(tmp_path / "warp.txt")[:2, 2], [3, -2], atol=0.05)
     page = Page((tmp_path / "report.html").read_text())

@@ -9,8 +9,24 @@ import numpy as np
 import typer
 
 from ..report import page
-from .common import Debug, Folder, Json, LossName, MaxTime, NoOutput, Output, Quiet, Seed, Threads, Voice, optional
+from .common import (
+    Debug,
+    Folder,
+    Force,
+    Json,
+    LossName,
+    MaxTime,
+    NoOutput,
+    Output,
+    Quiet,
+    Seed,
+    Threads,
+    Voice,
+    optional,
+)
 from .exits import DONE, NOT_CONVERGED, Bad, interruption, leave
+
+_WARP = ("warp.json", "warp.txt", "aligned.png", "overlay.png")
 
 
 def command(
@@ -35,6 +51,7 @@ def command(
     seed: Seed = 0,
     output: Output = Path("align"),
     no_output: NoOutput = False,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -49,7 +66,7 @@ def command(
     voice = Voice(json, quiet)
     if overlay not in OVERLAYS:
         raise Bad(f"--overlay must be one of {', '.join(OVERLAYS)}, got {overlay!r}")
-    folder = None if no_output else Folder(output or Path("align"))
+    folder = None if no_output else _folder(output or Path("align"), [image1, image2, mask1, mask2], force, voice)
     options: dict[str, Any] = {"loss": loss, "color": color, "threads": threads, "rng": seed}
     options |= {"levels": _whole(levels), "initial": _start(initial), "mask1": _mask(mask1), "mask2": _mask(mask2)}
     if max_time is not None:
@@ -65,8 +82,13 @@ def command(
     leave(interruption() if interrupted else DONE if warp.success else NOT_CONVERGED)
 
 
+def _folder(path: Path, inputs: list[Path | None], force: bool, voice: Voice) -> Folder:
+    return Folder(path, [*_WARP, "report.html"], inputs, force, voice)
+
+
 def _write(folder: Folder, warp: Any, image1: Path, image2: Path, overlay: str) -> list[Path]:
-    files: list[Path] = warp.save(folder.path, image1, image2, overlay=overlay)
+    with folder.writing(_WARP) as target:
+        files: list[Path] = warp.save(target, image1, image2, overlay=overlay)
     parts = [page.paragraph(f"{image1} and {image2}", note=True), page.listing(str(warp))]
     parts.append(page.picture((folder.path / "overlay.png").read_bytes(), f"Both images, {overlay}"))
     for make, caption in ((warp.plot, "Images and residuals"), (warp.result.plot, "The solve at full resolution")):

@@ -11,6 +11,7 @@ from ..report import page
 from .common import (
     Debug,
     Folder,
+    Force,
     Json,
     LossName,
     MaxTime,
@@ -40,6 +41,7 @@ def command(
     seed: Seed = 0,
     output: Output = Path("bundle"),
     no_output: NoOutput = False,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -50,12 +52,15 @@ def command(
     """
     from ..vision.bundle.adjust import bundle_adjustment
     from ..vision.bundle.bal import read_bal
-    from ..vision.bundle.colmap import read_colmap, write_colmap
+    from ..vision.bundle.colmap import FILES, read_colmap, write_colmap
 
     voice = Voice(json, quiet)
-    folder = None if no_output else Folder(output or Path("bundle"))
     if not source.exists():
         raise Bad(f"there is no file or folder {source}")
+    written = [f"model/{name}" for name in FILES]
+    inputs = [source / name for name in FILES] if source.is_dir() else [source]
+    names = [*written, "result.json", "report.html"]
+    folder = None if no_output else Folder(output or Path("bundle"), names, inputs, force, voice)
     model = read_colmap(source) if source.is_dir() else read_bal(source)
     groups: Any = intrinsics.split(",") if "," in intrinsics else intrinsics
     options: dict[str, Any] = {"max_iter": max_iter, "rng": seed, "threads": threads, "loss": loss, "f_scale": f_scale}
@@ -72,7 +77,8 @@ def command(
     }  # fmt: skip
     files = []
     if folder is not None:
-        write_colmap(fit.model, folder.path / "model")
+        with folder.writing(written) as target:
+            write_colmap(fit.model, target / "model")
         files = [folder.path / "model", folder.write("result.json", dumps(content))]
         parts = [page.paragraph(str(source), note=True), page.listing(str(fit))]
         figure = optional(fit.result.plot)

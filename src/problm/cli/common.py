@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json as _json
 import math
+import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,10 +18,12 @@ from ..report.progress import ProgressLine
 from ..report.serialize import plain
 from ..solver.result import Status
 from ..support.files import write_atomically
+from ..support.written import Written
 from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the files that are written.")]
 NoOutput = Annotated[bool, typer.Option("--no-output", help="Write no files.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace files in the output folder that problm did not write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of everything random: the same seed gives the same bits.")]
@@ -74,18 +77,59 @@ def optional(make: Callable[[], Any]) -> Any:
 
 
 class Folder:
-    """The folder that a command writes to, and nowhere else."""
+    """The folder that a command writes to, and nowhere else.
 
-    def __init__(self, path: Path) -> None:
+    What is there is replaced only if an earlier run wrote it and nobody changed it since (`problm.support.written`).
+
+    Parameters
+    ----------
+    path : the folder; made if need be.
+    names : of the files that the command may write, relative to it.
+    inputs : what the command reads, which is never replaced.
+    force : replace files that are not ours, too.
+    voice : says what will be replaced.
+    """
+
+    def __init__(
+        self, path: Path, names: Sequence[str], inputs: Iterable[str | Path | None], force: bool, voice: Voice
+    ) -> None:
         if path.exists() and not path.is_dir():
             raise Bad(f"{path} is a file, and a folder is needed for the output: give another --output")
+        self.path, self._written = path, Written(path)
+        for name in names:
+            if any(given is not None and same_file(path / name, given) for given in inputs):
+                raise Bad(f"{path / name} would be written over the data that are read: give another --output")
+        foreign = self._written.foreign(names)
+        if foreign and not force:
+            raise Bad(
+                f"{path} holds files that problm did not write, or that were changed since: {', '.join(foreign)}; give "
+                "another --output, or --force to replace them"
+            )
+        present = [name for name in names if os.path.lexists(path / name)]
+        if present:
+            voice.say(f"replaces {', '.join(present)} in {path}")
         path.mkdir(parents=True, exist_ok=True)
-        self.path = path
 
     def write(self, name: str, content: str | bytes) -> Path:
-        target = self.path / Path(name).name
-        write_atomically(target, content)
+        """Write one file; returns its path."""
+        target = self.path / name
+        with self.writing([name]):
+            write_atomically(target, content)
         return target
+
+    @contextmanager
+    def writing(self, names: Sequence[str]) -> Iterator[Path]:
+        """While somebody else writes these files into the folder, whole or not at all."""
+        self._written.claim(names)
+        yield self.path
+        self._written.settle(names)
+
+
+def same_file(a: Path, b: str | Path) -> bool:
+    """Whether two names mean the same file."""
+    with suppress(OSError):
+        return os.path.samefile(a, b)
+    return False
 
 
 def interval(option: str, name: str, text: str) -> tuple[float, float]:

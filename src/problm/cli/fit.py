@@ -12,6 +12,7 @@ from ..report.text import report
 from .common import (
     Debug,
     Folder,
+    Force,
     Json,
     LossName,
     MaxTime,
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..solver.result import Result
     from .fit_data import Rows
+
+FILES = ("result.json", "fit.png", "report.html")
+"""What is written to the output folder."""
 
 
 def command(
@@ -68,6 +72,7 @@ def command(
     seed: Seed = 0,
     output: Output = Path("fit"),
     no_output: NoOutput = False,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -80,7 +85,7 @@ def command(
     from .fit_columns import load, split_model  # SciPy comes with it: not for --help
 
     voice = Voice(json, quiet)
-    folder = None if no_output else Folder(output or Path("fit"))
+    folder = None if no_output else Folder(output or Path("fit"), FILES, [file], force, voice)
     compiled, columns = split_model(model, file, variables)
     rows = load(file, columns, sigma, nan, max_memory, cluster)
     theta, limits, fixed = starts(compiled, rows, start, bounds, fix)

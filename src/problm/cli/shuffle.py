@@ -17,7 +17,10 @@ def command(
     max_memory: Annotated[
         str | None, typer.Option("--max-memory", help="2GB, for example; half of what is free.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier copy.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace whatever is there, but not the data or the folder that you are in.")
+    ] = False,
     seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
@@ -31,6 +34,8 @@ def command(
 
     voice = Voice(json, quiet)
     names = None if columns is None else [c.strip() for c in columns.split(",") if c.strip()]
-    rows = shuffle(data, out, columns=names, rng=seed, max_memory=max_memory, overwrite=overwrite)
+    if (overwrite or force) and out.exists():
+        voice.say(f"replaces {out}")
+    rows = shuffle(data, out, columns=names, rng=seed, max_memory=max_memory, overwrite=overwrite, force=force)
     voice.say(f"wrote {out}: {rows:,} rows")
     voice.finish({"rows": rows, "out": str(out)})

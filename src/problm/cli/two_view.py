@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from ..report import page
-from .common import Debug, Folder, Json, MaxTime, NoOutput, Output, Quiet, Seed, Threads, Voice, dumps, optional
+from .common import Debug, Folder, Force, Json, MaxTime, NoOutput, Output, Quiet, Seed, Threads, Voice, dumps, optional
 from .exits import DONE, NOT_CONVERGED, Bad, interruption, leave
 
 Matches = Annotated[Path, typer.Argument(help="CSV, text, NPY or NPZ; rows x1 y1 x2 y2.")]
@@ -36,6 +36,7 @@ def essential(
     seed: Seed = 0,
     output: Output = Path("essential"),
     no_output: NoOutput = False,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -53,8 +54,9 @@ def essential(
     def estimate(x1: Any, x2: Any, **options: Any) -> Any:
         return essential_matrix(x1, x2, *cameras, **options)
 
-    options = _options(threshold, robust, starts, max_time, threads, seed)
-    _run(estimate, matches, images, options, output, no_output, Voice(json, quiet))
+    voice, options = Voice(json, quiet), _options(threshold, robust, starts, max_time, threads, seed)
+    folder = None if no_output else _folder(output, [matches, intrinsics, *(images or ())], force, voice)
+    _run(estimate, matches, images, options, folder, voice)
 
 
 def homography(
@@ -69,6 +71,7 @@ def homography(
     seed: Seed = 0,
     output: Output = Path("homography"),
     no_output: NoOutput = False,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -79,8 +82,9 @@ def homography(
     """
     from ..vision.two_view.homography import homography as fit
 
-    options = {**_options(threshold, robust, starts, max_time, threads, seed), "error": error}
-    _run(fit, matches, images, options, output, no_output, Voice(json, quiet))
+    voice, options = Voice(json, quiet), _options(threshold, robust, starts, max_time, threads, seed)
+    folder = None if no_output else _folder(output, [matches, *(images or ())], force, voice)
+    _run(fit, matches, images, {**options, "error": error}, folder, voice)
 
 
 def fundamental(
@@ -94,6 +98,7 @@ def fundamental(
     seed: Seed = 0,
     output: Output = Path("fundamental"),
     no_output: NoOutput = False,
+    force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -104,8 +109,9 @@ def fundamental(
     """
     from ..vision.two_view.fundamental import fundamental_matrix
 
-    options = _options(threshold, robust, starts, max_time, threads, seed)
-    _run(fundamental_matrix, matches, images, options, output, no_output, Voice(json, quiet))
+    voice, options = Voice(json, quiet), _options(threshold, robust, starts, max_time, threads, seed)
+    folder = None if no_output else _folder(output, [matches, *(images or ())], force, voice)
+    _run(fundamental_matrix, matches, images, options, folder, voice)
 
 
 def _options(
@@ -127,19 +133,22 @@ def _file(path: Path) -> Path:
     return path
 
 
+def _folder(output: Path | None, inputs: Sequence[Path | None], force: bool, voice: Voice) -> Folder:
+    names = ("result.json", "matches.csv", "matches.png", "report.html")
+    return Folder(output or Path("out"), names, inputs, force, voice)
+
+
 def _run(
     estimate: Callable[..., Any],
     matches: Path,
     images: tuple[Path, Path] | None,
     options: dict[str, Any],
-    output: Path | None,
-    no_output: bool,
+    folder: Folder | None,
     voice: Voice,
 ) -> None:
     from ..vision.images.image import read_image
     from ..vision.two_view.matches import read_matches
 
-    folder = None if no_output else Folder(output or Path("out"))
     x1, x2 = read_matches(_file(matches))
     pictures = [read_image(path, f"image{i}").values() for i, path in enumerate(images or (), 1)]
     with voice.progress() as progress:

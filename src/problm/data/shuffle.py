@@ -11,10 +11,11 @@ when it is complete.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,8 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sampling.order import as_generator
+from ..support.files import flush_folder
 from ..support.memory import as_bytes
 from ..support.npy import sound_parquet
+from ..support.written import Written
 from .sources import Source, choose, even_ends, open_source, row_bytes
 
 Index = NDArray[np.int64]
@@ -41,6 +44,7 @@ def shuffle(
     rng: np.random.Generator | int | None = 0,
     max_memory: int | float | str | None = None,
     overwrite: bool = False,
+    force: bool = False,
 ) -> int:
     """Write a copy of a data set with its rows in random order; returns their number.
 
@@ -58,7 +62,9 @@ def shuffle(
     max_memory
         Bytes, or text such as ``"1GB"``; by default half of the free memory. The disk needs room for two copies.
     overwrite
-        Replace ``out`` if it exists.
+        Replace ``out`` if it exists and is a file, or a folder that holds nothing but an earlier copy.
+    force
+        Replace ``out`` whatever it holds, but never the data themselves, the current folder or one above it.
 
     Examples
     --------
@@ -70,8 +76,7 @@ def shuffle(
     (1000, True, True)
     """
     target = Path(os.fspath(out))
-    if target.exists() and not overwrite:
-        raise FileExistsError(f"out={os.fspath(out)!r} exists: remove it, or pass overwrite=True")
+    _check_target(target, data, overwrite, force)
     budget = as_bytes(max_memory)
     tables: Tables = _tables(data, columns)
     tables.check(target)
@@ -87,10 +92,70 @@ def shuffle(
         _deal(tables, buckets, generator)
         made = os.path.join(scratch, "made" + target.suffix)
         tables.write(made, _ordered(tables, buckets, generator))
-        if target.is_dir():
-            shutil.rmtree(target)
-        os.replace(made, target)
+        if os.path.isdir(made):
+            Written(Path(made)).settle(os.listdir(made))
+        _replace(made, target, os.path.join(scratch, "before"))
     return tables.rows
+
+
+def _check_target(target: Path, data: Any, overwrite: bool, force: bool) -> None:
+    """Raise if writing there would cost the user something that was not offered."""
+    real = Path(os.path.realpath(target))
+    for source in map(Path, map(os.path.realpath, _paths(data))):
+        if real == source or real in source.parents:
+            raise ValueError(f"out={str(target)!r} is, or holds, the data that are read: give another name")
+        if source.is_dir() and source in real.parents:
+            raise ValueError(f"out={str(target)!r} lies in the folder of the data, which it would become part of")
+    if not os.path.lexists(target):
+        return
+    if not (overwrite or force):
+        raise FileExistsError(f"out={str(target)!r} exists: remove it, or pass overwrite=True")
+    here, home = Path.cwd(), Path(os.path.expanduser("~"))
+    if any(real == p or real in p.parents for p in (here.resolve(), home.resolve())) or os.path.ismount(real):
+        raise ValueError(f"out={str(target)!r} is a folder that is never replaced: give the name of one to make")
+    if force:
+        return
+    if target.is_symlink() or not (target.is_file() or target.is_dir()):
+        raise FileExistsError(f"out={str(target)!r} is a link or a device: remove it, or pass force=True")
+    if target.is_dir() and (others := Written(target).strangers()):
+        told = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        raise FileExistsError(
+            f"out={str(target)!r} holds what shuffle did not write, or what was changed since ({told}): give another "
+            "name, or pass force=True to remove all of it"
+        )
+
+
+def _paths(data: Any) -> list[str]:
+    """The local files and folders that data are read from, as far as can be told."""
+    if isinstance(data, (str, os.PathLike)):
+        name = os.fspath(data)
+        return [] if "://" in name else [name, *glob.glob(name)]
+    if isinstance(data, np.memmap):
+        return [] if data.filename is None else [os.fspath(data.filename)]
+    if isinstance(data, Mapping):
+        return _paths(list(data.values()))
+    if isinstance(data, (list, tuple)):
+        return [path for part in data for path in _paths(part)]
+    files = getattr(data, "files", None)  # of a PyArrow dataset
+    return [str(f) for f in files] if isinstance(files, list) else []
+
+
+def _replace(made: str, target: Path, aside: str) -> None:
+    """Put what was made under its name; what was there is moved aside first, and back if that fails."""
+    if not os.path.lexists(target):
+        os.replace(made, target)
+    elif target.is_dir() and not target.is_symlink():
+        os.replace(target, aside)
+        try:
+            os.replace(made, target)
+        except BaseException:
+            os.replace(aside, target)
+            raise
+    else:
+        if os.path.isdir(made):
+            os.unlink(target)
+        os.replace(made, target)
+    flush_folder(target.parent)
 
 
 class Tables(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -131,9 +132,10 @@ def _mode_of(target: Path) -> int | None:
         return None
     if stat.S_ISLNK(found):
         return None
+    if stat.S_ISDIR(found):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(target))
     if not stat.S_ISREG(found):
-        kind = "a folder" if stat.S_ISDIR(found) else "a device or pipe"
-        raise ValueError(f"{os.fspath(target)} is {kind}, which no file replaces: give another name")
+        raise OSError(errno.EINVAL, "a device or pipe is there, which no file replaces", os.fspath(target))
     return stat.S_IMODE(found) & 0o777
 
 

@@ -13,7 +13,7 @@ import typer
 
 from ... import __version__
 from ...report import page
-from ..common import Debug, Folder, Json, Quiet, Seed, Voice
+from ..common import Debug, Folder, Force, Json, Quiet, Seed, Voice
 from .parts import HEADER, Part
 
 _NOTE = "Measured on this machine, a moment ago: medians of three runs in turn (SciPy: one run). Read times as sizes."
@@ -27,6 +27,7 @@ def command(
     small: Annotated[
         bool, typer.Option("--small", help="A hundredth of the data: seconds instead of a minute.")
     ] = False,
+    force: Force = False,
     seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
@@ -34,7 +35,8 @@ def command(
 ) -> None:
     """Alignment, essential matrix and a 10^7-point curve fit on data made here; writes demo/report.html."""
     began = time.perf_counter()
-    voice, folder = Voice(json, quiet), Folder(output)
+    voice = Voice(json, quiet)
+    folder = Folder(output, ["report.html"], [], force, voice)
     voice.say(f"ProBLM {__version__}: three problems, made here, solved here.\n")
     compile_all()
     from . import align as demo_align

@@ -1,0 +1,91 @@
+"""Which files of a folder we wrote: only those are replaced without being asked.
+
+A folder that a command writes to holds a small record, `RECORD`, with the size and the time of every file that was
+written there. A file that is not in it, or that was changed since, is somebody's and stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from .files import open_regular, write_atomically
+
+RECORD = ".problm.json"
+_FORMAT = "problm.files"
+_MAX_BYTES = 1 << 20
+
+
+class Written:
+    """The record of a folder.
+
+    Parameters
+    ----------
+    folder : where the files are; it need not be there yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files = _load(folder / RECORD)
+
+    def foreign(self, names: Iterable[str]) -> list[str]:
+        """Those names under which something is that we did not write, or that was changed since."""
+        return [name for name in names if os.path.lexists(self.folder / name) and not self._ours(name)]
+
+    def strangers(self) -> list[str]:
+        """Everything in the folder that is not ours."""
+        return sorted(self.foreign(entry.name for entry in os.scandir(self.folder) if entry.name != RECORD))
+
+    def claim(self, names: Iterable[str]) -> None:
+        """Say that files are about to be written: one that a killed process leaves half-way is ours."""
+        self._files.update(dict.fromkeys(names))
+        self._save()
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Note files as they are now."""
+        for name in names:
+            self._files.pop(name, None)
+            with contextlib.suppress(OSError):
+                self._files[name] = _stamp(self.folder / name)
+        self._save()
+
+    def _ours(self, name: str) -> bool:
+        parents = Path(name).parents[:-1]
+        if name not in self._files or any((self.folder / p).is_symlink() for p in parents):
+            return False
+        try:
+            found = os.lstat(self.folder / name)
+        except OSError:
+            return False
+        noted = self._files[name]
+        return stat.S_ISREG(found.st_mode) and (noted is None or noted == [found.st_size, found.st_mtime_ns])
+
+    def _save(self) -> None:
+        content = {"format": _FORMAT, "version": 1, "files": self._files}
+        write_atomically(self.folder / RECORD, json.dumps(content, indent=1) + "\n")
+
+
+def _stamp(path: Path) -> list[int]:
+    found = os.lstat(path)
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _load(path: Path) -> dict[str, list[int] | None]:
+    """What a record says; nothing where there is none, or where it is not sound."""
+    try:
+        with open_regular(path) as file:
+            data = json.loads(file.read(_MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    files = data.get("files") if isinstance(data, dict) and data.get("format") == _FORMAT else None
+    if not isinstance(files, dict):
+        return {}
+    return {name: stamp for name, stamp in files.items() if stamp is None or _is_stamp(stamp)}
+
+
+def _is_stamp(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value)

@@ -1,0 +1,256 @@
+"""Nothing of the user's is deleted or overwritten by accident: only what we wrote is replaced, and that is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+
+from problm.cli import main
+from problm.cli.common import Folder, Voice
+from problm.cli.exits import Bad
+from problm.data.shuffle import shuffle
+from problm.support.written import RECORD, Written
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="links of POSIX")
+
+
+def opened(path, names=("result.json", "fit.png"), inputs=(), force=False):
+    return Folder(path, names, inputs, force, Voice())
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+# --- output folders --------------------------------------------------------------------------------------------
+
+
+def test_what_we_wrote_is_replaced_and_that_is_said(tmp_path, capsys):
+    opened(tmp_path).write("result.json", "{}")
+    assert "replaces" not in capsys.readouterr().out
+    opened(tmp_path).write("result.json", "[]")
+    assert capsys.readouterr().out == f"replaces result.json in {tmp_path}\n"
+    assert (tmp_path / "result.json").read_text() == "[]"
+
+
+def test_other_files_are_no_obstacle_and_stay(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years")
+    opened(tmp_path).write("result.json", "{}")
+    assert (tmp_path / "thesis.tex").read_text() == "years"
+
+
+@pytest.mark.parametrize("change", ["never ours", "changed", "another record", "damaged record"])
+def test_what_we_did_not_write_is_not_replaced(tmp_path, change):
+    if change != "never ours":
+        opened(tmp_path).write("result.json", "{}")
+    if change == "another record":
+        (tmp_path / RECORD).write_text(json.dumps({"format": "problm.files", "files": {"result.json": [7, 7]}}))
+    elif change == "damaged record":
+        (tmp_path / RECORD).write_text("[" * 100_000)
+    else:
+        (tmp_path / "result.json").write_text("precious")
+    before = contents(tmp_path)
+    with pytest.raises(Bad, match=r"did not write, or that were changed since: result\.json; .* --force"):
+        opened(tmp_path)
+    assert contents(tmp_path) == before
+    opened(tmp_path, force=True).write("result.json", "{}")
+    assert (tmp_path / "result.json").read_text() == "{}"
+
+
+@posix
+def test_links_are_not_ours(tmp_path):
+    out, precious = tmp_path / "out", tmp_path / "precious"
+    precious.write_text("mine")
+    opened(out).write("result.json", "{}")
+    (out / "result.json").unlink()
+    os.symlink(precious, out / "result.json")
+    with pytest.raises(Bad, match="did not write"):
+        opened(out)
+    opened(out, force=True).write("result.json", "{}")
+    assert precious.read_text() == "mine"
+
+
+@posix
+def test_folders_behind_links_are_not_ours(tmp_path):
+    """``out/model`` is a link to a model of the user's."""
+    mine, names = tmp_path / "mine", ["model/cameras.txt"]
+    mine.mkdir()
+    (tmp_path / "out" / "model").mkdir(parents=True)
+    with opened(tmp_path / "out", names).writing(names) as target:
+        (target / names[0]).write_text("ours")
+    os.replace(tmp_path / "out" / "model" / "cameras.txt", mine / "cameras.txt")
+    (tmp_path / "out" / "model").rmdir()
+    os.symlink(mine, tmp_path / "out" / "model")
+    with pytest.raises(Bad, match="did not write"):
+        opened(tmp_path / "out", names)
+
+
+def test_a_run_that_was_killed_while_it_wrote_is_no_obstacle(tmp_path):
+    folder = opened(tmp_path)
+    folder._written.claim(["result.json"])
+    (tmp_path / "result.json").write_text("written, but not yet noted")
+    opened(tmp_path).write("result.json", "{}")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_outputs_never_replace_inputs(tmp_path, force):
+    opened(tmp_path).write("result.json", "{}")  # even what we wrote
+    with pytest.raises(Bad, match="would be written over the data that are read"):
+        opened(tmp_path, inputs=[tmp_path / "." / "result.json"], force=force)
+
+
+# --- the commands ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def program(monkeypatch, capsys):
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["problm", *map(str, args)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code or 0, *capsys.readouterr()
+
+    return call
+
+
+def table(path):
+    x = np.linspace(0, 3, 60)
+    np.savetxt(path, np.c_[x, np.exp(-x) + 0.01 * np.sin(50 * x)], delimiter=",", header="x,y", comments="")
+
+
+def test_a_fit_into_a_folder_with_a_report_of_the_users(program, tmp_path):
+    table(tmp_path / "data.csv")
+    (tmp_path / "report.html").write_text("precious")
+    before = contents(tmp_path)
+    arguments = ("fit", tmp_path / "data.csv", "-m", "y ~ a*exp(-b*x)", "-o", tmp_path)
+    code, out, err = program(*arguments)
+    assert (code, out) == (2, "")
+    assert "report.html; give another --output, or --force" in err
+    assert contents(tmp_path) == before
+    assert program(*arguments, "--force")[0] == 0
+    code, out, _ = program(*arguments)
+    assert code == 0
+    assert "replaces result.json, fit.png, report.html in" in out
+
+
+def test_matches_are_not_replaced_by_matches(program, tmp_path):
+    """The command writes a matches.csv of its own."""
+    rows = np.random.default_rng(0).uniform(0, 100, (30, 4))
+    np.savetxt(tmp_path / "matches.csv", rows, delimiter=",")
+    before = contents(tmp_path)
+    for more in ((), ("--force",)):
+        code, _, err = program("homography", tmp_path / "matches.csv", "-o", tmp_path, *more)
+        assert code == 2
+        assert "would be written over the data" in err
+    assert contents(tmp_path) == before
+
+
+def test_a_model_is_not_replaced_by_its_adjustment(program, tmp_path):
+    from tests.hardship.fuzz import seeds
+
+    (tmp_path / "model").mkdir()
+    for name, content in seeds.colmap().items():
+        (tmp_path / "model" / name).write_bytes(content)
+    before = contents(tmp_path)
+    for more in ((), ("--force",)):
+        code, _, err = program("bundle", tmp_path / "model", "-o", tmp_path, *more)
+        assert code == 2
+        assert "would be written over the data" in err
+    assert contents(tmp_path) == before
+
+
+# --- shuffled copies -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with an array and a thesis, the current one."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    np.save(folder / "x.npy", np.arange(100.0))
+    np.savez(folder / "two.npz", x=np.arange(100.0), y=np.arange(100.0))
+    (folder / "thesis.tex").write_text("years")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize("out", [".", "..", "../work", "~", "/"])
+@pytest.mark.parametrize("more", [("--overwrite",), ("--force",), ("--overwrite", "--force")])
+def test_folders_that_are_never_replaced(program, here, out, more):
+    before = contents(here)
+    code, _, err = program("shuffle", "two.npz", os.path.expanduser(out), *more)
+    assert code == 2, err
+    assert contents(here) == before
+
+
+def test_a_folder_with_other_files_is_replaced_by_force_only(program, here):
+    (here / "out").mkdir()
+    (here / "out" / "diary.txt").write_text("dear diary")
+    before = contents(here)
+    code, _, err = program("shuffle", "two.npz", "out", "--overwrite")
+    assert code == 2
+    assert "holds what shuffle did not write, or what was changed since (diary.txt)" in err
+    assert contents(here) == before
+    code, out, _ = program("shuffle", "two.npz", "out", "--force")
+    assert code == 0
+    assert "replaces out" in out
+    assert sorted(os.listdir("out")) == [RECORD, "x.npy", "y.npy"]
+
+
+@pytest.mark.parametrize("change", ["nothing", "a file more", "a file changed", "a link"])
+def test_an_earlier_copy(here, change):
+    shuffle("two.npz", "out")
+    if change == "a file more":
+        (here / "out" / "notes.txt").write_text("mine")
+    elif change == "a file changed":
+        np.save(here / "out" / "x.npy", np.zeros(7))
+    elif change == "a link":
+        if sys.platform == "win32":
+            pytest.skip("links of POSIX")
+        os.rename("out", "elsewhere")
+        os.symlink("elsewhere", "out")
+    before = contents(here)
+    with pytest.raises(FileExistsError, match="exists"):
+        shuffle("two.npz", "out")
+    if change == "nothing":
+        assert shuffle("two.npz", "out", overwrite=True, rng=1) == 100
+        assert Written(here / "out").strangers() == []
+        return
+    with pytest.raises(FileExistsError, match=r"force=True"):
+        shuffle("two.npz", "out", overwrite=True)
+    assert contents(here) == before
+
+
+@pytest.mark.parametrize(("data", "out"), [
+    ("x.npy", "x.npy"), ("x.npy", "../work/x.npy"), ("*.npy", "x.npy"), ("sub/x.npy", "sub"), (("sub/x.npy",), "sub"),
+    ("parts", "parts"), ("parts", "parts/copy"),
+])  # fmt: skip
+def test_copies_never_replace_their_data(here, data, out):
+    (here / "sub").mkdir()
+    np.save(here / "sub" / "x.npy", np.arange(10.0))
+    (here / "parts").mkdir()
+    before = contents(here)
+    with pytest.raises(ValueError, match="the data"):
+        shuffle(data, out, overwrite=True, force=True)
+    assert contents(here) == before
+
+
+def test_what_was_there_comes_back_when_the_last_step_fails(here, monkeypatch):
+    shuffle("two.npz", "out")
+    before, replace = contents(here), os.replace
+
+    def fails(a, b):
+        if "made" in str(a):
+            raise OSError(28, "No space left on device")
+        replace(a, b)
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match="No space left"):
+        shuffle("two.npz", "out", overwrite=True)
+    assert contents(here) == before
