@@ -15,16 +15,10 @@ from problm import Reconstruction, read_bal, read_colmap
 from problm.losses import LOSSES, Loss
 from problm.solver.checkpoint import _unpack
 from problm.vision.bundle.adjust import bundle_adjustment
-from problm.vision.bundle.camera_models import MODELS, Intrinsics
+from problm.vision.bundle.camera_models import DISTORTIONS, MODELS, PLACES, Intrinsics, project
 from problm.vision.bundle.problem import BundleProblem, start_point
+from tests.helpers.cameras import PARAMS
 
-PARAMS = {
-    "SIMPLE_PINHOLE": (700.0, 10.0, -5.0),
-    "PINHOLE": (700.0, 650.0, 10.0, -5.0),
-    "SIMPLE_RADIAL": (700.0, 10.0, -5.0, -0.1),
-    "RADIAL": (700.0, 10.0, -5.0, -0.1, 0.05),
-    "OPENCV": (700.0, 650.0, 10.0, -5.0, -0.1, 0.05, 0.01, -0.02),
-}
 ALL = ("focal", "principal_point", "distortion")
 
 
@@ -63,18 +57,16 @@ def moved(model, seed=2):
 
 
 def observed(problem, theta, X):
-    """Residuals (M, 2) at given homogeneous points, in NumPy: the model written a second time."""
+    """Residuals (M, 2) at given homogeneous points, in NumPy."""
     images = len(problem._local)
     cams = theta[: 12 * images].reshape(images, 12)[problem.image]
-    places = theta[12 * images :].reshape(-1, 8)[problem._camera[problem.image]]
+    owner = problem._camera[problem.image]
     X = X[np.repeat(np.arange(problem.n), np.diff(problem.start))]
     x = np.einsum("mij,mj->mi", cams[:, :9].reshape(-1, 3, 3), X[:, :3]) + cams[:, 9:] * X[:, 3:]
-    u, v = x[:, 0] / x[:, 2], x[:, 1] / x[:, 2]
-    fx, fy, cx, cy, k1, k2, p1, p2 = places.T
-    q = u * u + v * v
-    a = u * (1 + k1 * q + k2 * q * q) + 2 * p1 * u * v + p2 * (q + 2 * u * u)
-    b = v * (1 + k1 * q + k2 * q * q) + 2 * p2 * u * v + p1 * (q + 2 * v * v)
-    return np.column_stack([fx * a + cx, fy * b + cy]) - problem.xy
+    found = np.empty_like(problem.xy)
+    for k, places in enumerate(theta[12 * images :].reshape(-1, PLACES)):
+        found[owner == k] = project(DISTORTIONS[problem._distortion[k]], places, x[owner == k])
+    return found - problem.xy
 
 
 def differences(f, d, h=1e-6):

@@ -13,14 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from problm import Reconstruction, read_bal, read_colmap, read_reconstruction, write_colmap
 from problm.vision.bundle.camera_models import MODELS, Intrinsics
-
-PARAMS = {
-    "SIMPLE_PINHOLE": (700.0, 10.0, -5.0),
-    "PINHOLE": (700.0, 650.0, 10.0, -5.0),
-    "SIMPLE_RADIAL": (700.0, 10.0, -5.0, -0.1),
-    "RADIAL": (700.0, 10.0, -5.0, -0.1, 0.05),
-    "OPENCV": (700.0, 650.0, 10.0, -5.0, -0.1, 0.05, 0.01, -0.02),
-}
+from tests.helpers.cameras import PARAMS
 
 
 def small(seed=0):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ...losses import Loss, as_loss
 from .affine import AffineBundle, affine_bundle_adjustment
-from .camera_models import GROUPS
+from .camera_models import GROUPS, PLACES
 from .options import camera_options
 from .reconstruction import Reconstruction
 
@@ -214,7 +214,7 @@ def _groups(intrinsics: str | Sequence[str]) -> tuple[str, ...]:
 def _adjusted(model: Reconstruction, problem: Any, theta: Array) -> Reconstruction:
     images = len(model.rotations)
     poses = theta[: 12 * images].reshape(images, 12)
-    places = theta[12 * images :].reshape(-1, 8)
+    places = theta[12 * images :].reshape(-1, PLACES)
     X = problem.points(theta)
     # A point at infinity is put far away: 1e12 units.
     w = np.copysign(np.maximum(np.abs(X[:, 3]), 1e-12), X[:, 3])

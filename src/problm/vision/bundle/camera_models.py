@@ -1,34 +1,122 @@
-r"""Camera models of COLMAP as special cases of one.
+r"""Camera models of COLMAP: a pinhole and a distortion.
 
-Every supported model is a pinhole with radial and tangential distortion (COLMAP's OPENCV). With the point
-``(x, y, z)`` in the camera's frame, ``u = x / z``, ``v = y / z`` and ``q = u^2 + v^2``,
+With the point ``(x, y, z)`` in the camera's frame, ``u = x / z`` and ``v = y / z``, the distortion takes (u, v) to
+(u', v'), and the pixel is ``(fx u' + cx, fy v' + cy)``. The numbers of any model stand at the same places, ``fx fy cx
+cy`` and the coefficients of its distortion; a model says which of its own parameters stands at each place (one focal
+length may stand at two).
 
-    u' = u (1 + k1 q + k2 q^2) + 2 p1 u v + p2 (q + 2 u^2),      pixel x = fx u' + cx
-    v' = v (1 + k1 q + k2 q^2) + 2 p2 u v + p1 (q + 2 v^2),      pixel y = fy v' + cy
-
-so one compiled kernel with the eight numbers ``fx fy cx cy k1 k2 p1 p2`` serves all; a model says which of its
-own parameters stands at each of the eight places (one focal length may stand at two).
+A distortion is written once, for arrays here and for the numbers of compiled code (`problm.vision.bundle.projection`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
-PLACES = ("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2")
-# model: for each of the eight places the number of the model's parameter, -1 for a constant zero.
-MODELS: dict[str, tuple[int, ...]] = {
-    "SIMPLE_PINHOLE": (0, 0, 1, 2, -1, -1, -1, -1),
-    "PINHOLE": (0, 1, 2, 3, -1, -1, -1, -1),
-    "SIMPLE_RADIAL": (0, 0, 1, 2, 3, -1, -1, -1),
-    "RADIAL": (0, 0, 1, 2, 3, 4, -1, -1),
-    "OPENCV": (0, 1, 2, 3, 4, 5, 6, 7),
+
+class Distortion(NamedTuple):
+    """Functions of u, v and the coefficients k, in arithmetic and NumPy's functions that take arrays and numbers."""
+
+    names: tuple[str, ...]
+    """Names of the coefficients."""
+    apply: Callable[..., tuple[tuple[Any, Any], tuple[Any, Any, Any, Any]]]
+    """(u', v'), and the derivatives of u' by u and v, of v' by u and v."""
+    by_coefficients: Callable[..., tuple[tuple[Any, Any], ...]]
+    """Of u, v, k, fx and fy: derivatives of (fx u', fy v') by each coefficient."""
+
+
+def _brown(u: Any, v: Any, k: Sequence[Any]) -> tuple[tuple[Any, Any], tuple[Any, Any, Any, Any]]:
+    k1, k2, p1, p2 = k[0], k[1], k[2], k[3]
+    q = u * u + v * v
+    radial = 1.0 + q * (k1 + q * k2)
+    slope = k1 + 2.0 * q * k2
+    a = u * radial + 2.0 * p1 * u * v + p2 * (q + 2.0 * u * u)
+    b = v * radial + 2.0 * p2 * u * v + p1 * (q + 2.0 * v * v)
+    cross = 2.0 * (u * v * slope + p1 * u + p2 * v)
+    au = radial + 2.0 * u * u * slope + 2.0 * p1 * v + 6.0 * p2 * u
+    bv = radial + 2.0 * v * v * slope + 2.0 * p2 * u + 6.0 * p1 * v
+    return (a, b), (au, cross, cross, bv)
+
+
+def _brown_by_coefficients(u: Any, v: Any, k: Sequence[Any], fx: Any, fy: Any) -> tuple[tuple[Any, Any], ...]:
+    q = u * u + v * v
+    return (
+        (fx * u * q, fy * v * q),
+        (fx * u * q * q, fy * v * q * q),
+        (fx * 2.0 * u * v, fy * (q + 2.0 * v * v)),
+        (fx * (q + 2.0 * u * u), fy * 2.0 * u * v),
+    )
+
+
+BROWN = Distortion(("k1", "k2", "p1", "p2"), _brown, _brown_by_coefficients)
+"""Radial and tangential: ``u' = u (1 + k1 q + k2 q^2) + 2 p1 u v + p2 (q + 2 u^2)``, ``q = u^2 + v^2``, likewise v'."""
+
+_TINY = 1e-300  # under a root: no division by zero at the centre, and no other number changed
+
+
+def _fisheye(u: Any, v: Any, k: Sequence[Any]) -> tuple[tuple[Any, Any], tuple[Any, Any, Any, Any]]:
+    r2 = u * u + v * v + _TINY
+    r = np.sqrt(r2)
+    angle = np.arctan(r)
+    q = angle * angle
+    scale = angle * (1.0 + q * (k[0] + q * (k[1] + q * (k[2] + q * k[3])))) / r
+    slope = (1.0 + q * (3.0 * k[0] + q * (5.0 * k[1] + q * (7.0 * k[2] + q * 9.0 * k[3])))) / (1.0 + r2)
+    bend = (slope - scale) / r2
+    return (u * scale, v * scale), (scale + u * u * bend, u * v * bend, u * v * bend, scale + v * v * bend)
+
+
+def _fisheye_by_coefficients(u: Any, v: Any, k: Sequence[Any], fx: Any, fy: Any) -> tuple[tuple[Any, Any], ...]:
+    r = np.sqrt(u * u + v * v + _TINY)
+    angle = np.arctan(r)
+    q = angle * angle
+    a, b = fx * u * q * angle / r, fy * v * q * angle / r
+    return (a, b), (a * q, b * q), (a * q * q, b * q * q), (a * q * q * q, b * q * q * q)
+
+
+FISHEYE = Distortion(("k1", "k2", "k3", "k4"), _fisheye, _fisheye_by_coefficients)
+"""By the angle t to the axis, ``tan t = r``: ``(u', v') = (u, v) / r t (1 + k1 t^2 + k2 t^4 + k3 t^6 + k4 t^8)``."""
+
+
+class CameraModel:
+    """The parameters of a model in COLMAP's order, and its distortion.
+
+    Parameters
+    ----------
+    parameters
+        Names, separated by blanks: ``f``, or ``fx`` and ``fy``; ``cx``, ``cy``; coefficients of the distortion.
+    distortion
+        Coefficients that are not named are zero.
+    """
+
+    def __init__(self, parameters: str, distortion: Distortion = BROWN) -> None:
+        self.parameters, self.distortion = tuple(parameters.split()), distortion
+        at = {name: k for k, name in enumerate(self.parameters)}
+        at |= {name: at["f"] for name in ("fx", "fy") if "f" in at}
+        self.places = tuple(at.get(name, -1) for name in ("fx", "fy", "cx", "cy", *distortion.names))
+        """For each place the number of the parameter, -1 for a constant zero."""
+
+
+MODELS = {
+    "SIMPLE_PINHOLE": CameraModel("f cx cy"),
+    "PINHOLE": CameraModel("fx fy cx cy"),
+    "SIMPLE_RADIAL": CameraModel("f cx cy k1"),
+    "RADIAL": CameraModel("f cx cy k1 k2"),
+    "OPENCV": CameraModel("fx fy cx cy k1 k2 p1 p2"),
+    "SIMPLE_RADIAL_FISHEYE": CameraModel("f cx cy k1", FISHEYE),
+    "RADIAL_FISHEYE": CameraModel("f cx cy k1 k2", FISHEYE),
+    "OPENCV_FISHEYE": CameraModel("fx fy cx cy k1 k2 k3 k4", FISHEYE),
 }
-GROUPS = {"focal": (0, 1), "principal_point": (2, 3), "distortion": (4, 5, 6, 7)}
+DISTORTIONS = tuple(dict.fromkeys(model.distortion for model in MODELS.values()))
+"""Every distortion in use; the place is its number in compiled code."""
+PLACES = 4 + max(len(distortion.names) for distortion in DISTORTIONS)
+"""Numbers of a camera: ``fx fy cx cy`` and as many coefficients as any distortion has."""
+GROUPS = {"focal": (0, 1), "principal_point": (2, 3), "distortion": tuple(range(4, PLACES))}
 """Names under which intrinsics are set free, and their places."""
 
 
@@ -60,7 +148,7 @@ class Intrinsics:
                 "(undistort the images, or refit the camera with one of these)"
             )
         params = tuple(float(p) for p in self.params)
-        count = max(MODELS[self.model]) + 1
+        count = len(MODELS[self.model].parameters)
         if len(params) != count:
             raise ValueError(f"camera model {self.model} has {count} parameters, got {len(params)}")
         if not np.isfinite(params).all():
@@ -71,21 +159,24 @@ class Intrinsics:
 
     @property
     def places(self) -> Array:
-        """``fx fy cx cy k1 k2 p1 p2``, shape (8,)."""
-        return np.array([0.0 if k < 0 else self.params[k] for k in MODELS[self.model]])
+        """``fx fy cx cy`` and the coefficients of the distortion, zeros to the end, shape (PLACES,)."""
+        values = np.zeros(PLACES)
+        for place, k in enumerate(MODELS[self.model].places):
+            if k >= 0:
+                values[place] = self.params[k]
+        return values
 
     def with_places(self, places: ArrayLike) -> Intrinsics:
-        """The same model with the eight numbers given."""
-        values = np.asarray(places, dtype=np.float64)
+        """The same model with the numbers of `places` given."""
         params = list(self.params)
-        for value, k in zip(values, MODELS[self.model], strict=True):
+        for value, k in zip(np.asarray(places, dtype=np.float64).tolist(), MODELS[self.model].places, strict=False):
             if k >= 0:
-                params[k] = float(value)
+                params[k] = value
         return replace(self, params=tuple(params))
 
     def project(self, x: ArrayLike) -> Array:
         """Pixels (k, 2) of points in the camera's frame, (k, 3); no check that they lie in front."""
-        return project(self.places, np.asarray(x, dtype=np.float64))
+        return project(MODELS[self.model].distortion, self.places, np.asarray(x, dtype=np.float64))
 
     def normalise(self, pixels: ArrayLike, iterations: int = 100) -> Array:
         """Undistorted image coordinates ``x/z, y/z``, shape (k, 2), of pixels (k, 2).
@@ -97,33 +188,24 @@ class Intrinsics:
         pixels = np.asarray(pixels, dtype=np.float64)
         target = (pixels - (cx, cy)) / (fx, fy)
         u = target.copy()
+        distortion, k = MODELS[self.model].distortion, self.places[4:]
+
+        def distorted(u: Array) -> Array:
+            return np.stack(distortion.apply(u[:, 0], u[:, 1], k)[0], axis=-1)
+
         with np.errstate(over="ignore", invalid="ignore"):
             for _ in range(iterations):
-                step = target - _distort(self.places, u)
+                step = target - distorted(u)
                 u += step
                 if not (np.abs(step) > 1e-14).any():
                     break
-            bad = ~(np.abs(target - _distort(self.places, u)) < 1e-9).all(axis=-1)
+            bad = ~(np.abs(target - distorted(u)) < 1e-9).all(axis=-1)
         u[bad] = np.nan
         return u
 
 
-def project(places: Array, x: Array) -> Array:
-    """Pixels (k, 2) of points in the camera's frame, (k, 3), for ``places`` (8,) or (8, k)."""
+def project(distortion: Distortion, places: Array, x: Array) -> Array:
+    """Pixels (k, 2) of points in the camera's frame, (k, 3), for ``places`` (PLACES,) or (PLACES, k)."""
     fx, fy, cx, cy = places[:4]
-    d = _distort(places, x[..., :2] / x[..., 2:])
-    return np.stack([fx * d[..., 0] + cx, fy * d[..., 1] + cy], axis=-1)
-
-
-def _distort(places: Array, uv: Array) -> Array:
-    k1, k2, p1, p2 = places[4:]
-    u, v = uv[..., 0], uv[..., 1]
-    q = u * u + v * v
-    radial = 1.0 + q * (k1 + q * k2)
-    return np.stack(
-        [
-            u * radial + 2 * p1 * u * v + p2 * (q + 2 * u * u),
-            v * radial + 2 * p2 * u * v + p1 * (q + 2 * v * v),
-        ],
-        axis=-1,
-    )
+    (a, b), _ = distortion.apply(x[..., 0] / x[..., 2], x[..., 1] / x[..., 2], places[4:])
+    return np.stack([fx * a + cx, fy * b + cy], axis=-1)

@@ -15,7 +15,7 @@ therefore scattered by the tangent number of each column: a matrix M takes the p
 and the sum is ``M + M'``.
 
 Columns of an image: 3 rotation (``R <- exp([w]) R, t <- exp([w]) t + v``: everything in the camera's own frame,
-so nothing depends on where the world's origin is), 3 translation v, 8 intrinsics
+so nothing depends on where the world's origin is), 3 translation v, PLACES intrinsics
 (`problm.vision.bundle.camera_models`).
 """
 
@@ -27,11 +27,11 @@ from numba import types
 from ...jit.njit import njit
 from ...kernels.robust import rho
 from ...manifolds import multiply, rotation_exp
+from .camera_models import PLACES
 from .points import OPTIONS, _basis, _factor, _project, solve_point, workspace
+from .projection import COLUMNS, NUMBER, coefficient_columns, coefficients
 
 _f8, _i8 = types.float64, types.int64
-COLUMNS = 14
-"""Possible columns of an image: 6 of the pose, 8 intrinsics."""
 
 
 @njit(
@@ -60,11 +60,11 @@ def costs_chunk(  # type: ignore[no-untyped-def]
 
 
 @njit(
-    types.void(_f8[::1], _f8, _f8, _f8, _f8, _f8, _i8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1]),
+    types.void(_f8[:, ::1], _i8, _f8, _f8, _f8, _f8, _f8, _i8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1]),
     **OPTIONS,
 )
-def _camera_columns(cam, x, y, z, w, root, local, D, scratch, J):  # type: ignore[no-untyped-def]
-    """Weighted derivative J (2, columns) of a pixel by the image's free columns, numbered by ``local`` (14,)."""
+def _camera_columns(cams, i, x, y, z, w, root, local, D, scratch, J):  # type: ignore[no-untyped-def]
+    """Weighted derivative J (2, columns) of a pixel by the image's free columns, numbered by ``local`` (COLUMNS,)."""
     iz = 1.0 / z
     u, v = x * iz, y * iz
     a0, a1 = D[0, 0] * iz * root, D[0, 1] * iz * root
@@ -84,8 +84,6 @@ def _camera_columns(cam, x, y, z, w, root, local, D, scratch, J):  # type: ignor
         J[1, c + 4] = b1 * w
         J[0, c + 5] = a2 * w
         J[1, c + 5] = b2 * w
-    q = u * u + v * v
-    fx, fy = cam[12] * root, cam[13] * root
     if local[6] >= 0:
         if local[6] == local[7]:
             J[0, local[6]] = scratch[0] * root
@@ -100,17 +98,7 @@ def _camera_columns(cam, x, y, z, w, root, local, D, scratch, J):  # type: ignor
         J[1, local[8]] = 0.0
         J[0, local[9]] = 0.0
         J[1, local[9]] = root
-    if local[10] >= 0:
-        J[0, local[10]] = fx * u * q
-        J[1, local[10]] = fy * v * q
-    if local[11] >= 0:
-        J[0, local[11]] = fx * u * q * q
-        J[1, local[11]] = fy * v * q * q
-    if local[12] >= 0:
-        J[0, local[12]] = fx * 2.0 * u * v
-        J[1, local[12]] = fy * (q + 2.0 * v * v)
-        J[0, local[13]] = fx * (q + 2.0 * u * u)
-        J[1, local[13]] = fy * 2.0 * u * v
+    coefficient_columns(cams[i, NUMBER], u, v, coefficients(cams, i), cams[i, 12] * root, cams[i, 13] * root, local, J)
 
 
 @njit(
@@ -126,8 +114,8 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Add the reduced gradient, matrix and outer products of the points rows[lo:hi]; returns their cost.
 
-    ``local`` (images, 14): place of each possible column among the image's own, -1 if it is not free; ``width``
-    (images,): how many are free; ``tangent`` (images, 14): their numbers in the tangent space.
+    ``local`` (images, COLUMNS): place of each possible column among the image's own, -1 if it is not free; ``width``
+    (images,): how many are free; ``tangent`` (images, COLUMNS): their numbers in the tangent space.
     """
     d = gradient.shape[0]
     work = workspace()
@@ -171,7 +159,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
                 root = np.sqrt(rho(code, (r[o, 0] * r[o, 0] + r[o, 1] * r[o, 1]) / s2)[1])
                 r[o, 0] *= root
                 r[o, 1] *= root
-            _camera_columns(cam, x, yy, z, w, root, local[image[m]], D, scratch, J[o])
+            _camera_columns(cams, image[m], x, yy, z, w, root, local[image[m]], D, scratch, J[o])
             for i in range(2):
                 a0, a1 = D[i, 0] * iz * root, D[i, 1] * iz * root
                 a2 = -(a0 * u + a1 * v)
@@ -243,7 +231,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
 def move_cameras(theta, delta, local, tangent, owner):  # type: ignore[no-untyped-def]
     """Retract: poses in the camera's own frame, intrinsics by addition.
 
-    theta: (12 images + 8 cameras); ``owner`` (images,): which camera's intrinsics an image has.
+    theta: (12 images + PLACES cameras); ``owner`` (images,): which camera's intrinsics an image has.
     """
     images = local.shape[0]
     out = theta.copy()
@@ -267,9 +255,9 @@ def move_cameras(theta, delta, local, tangent, owner):  # type: ignore[no-untype
                 for a in range(3):
                     s += turn[k, a] * theta[12 * i + 9 + a]
                 out[12 * i + 9 + k] = s
-        for place in range(8):
+        for place in range(PLACES):
             c = local[i, 6 + place]
-            at = 12 * images + 8 * owner[i] + place
+            at = 12 * images + PLACES * owner[i] + place
             if c >= 0 and done[at] == 0:
                 out[at] += delta[tangent[i, c]]
                 done[at] = 1

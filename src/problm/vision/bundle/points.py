@@ -21,10 +21,9 @@ from numba import types
 from ...jit.addresses import FASTMATH
 from ...jit.njit import njit
 from ...kernels.robust import curvature, rho
+from .projection import NUMBER, coefficients, distorted
 
 _f8, _i8 = types.float64, types.int64
-CAMERA = 20
-"""Numbers of an image in a packed point: R row by row, t, the 8 intrinsics."""
 INNER_TOL = 1e-12
 INNER_STEPS = 100
 WORK = types.Tuple(
@@ -47,17 +46,11 @@ def workspace():  # type: ignore[no-untyped-def]
 @njit(types.UniTuple(_f8, 2)(_f8[:, ::1], _i8, _f8, _f8, _f8[::1], _f8[:, ::1]), inline="always", **OPTIONS)
 def _project(cams, i, u, v, scratch, D):  # type: ignore[no-untyped-def]
     """Distorted pixel of the normalised (u, v); D (2, 2) its derivative; scratch: u', v' before the focal length."""
-    k1, k2, p1, p2 = cams[i, 16], cams[i, 17], cams[i, 18], cams[i, 19]
-    q = u * u + v * v
-    radial = 1.0 + q * (k1 + q * k2)
-    slope = k1 + 2.0 * q * k2
-    a = u * radial + 2.0 * p1 * u * v + p2 * (q + 2.0 * u * u)
-    b = v * radial + 2.0 * p2 * u * v + p1 * (q + 2.0 * v * v)
-    cross = 2.0 * (u * v * slope + p1 * u + p2 * v)
-    D[0, 0] = cams[i, 12] * (radial + 2.0 * u * u * slope + 2.0 * p1 * v + 6.0 * p2 * u)
-    D[0, 1] = cams[i, 12] * cross
-    D[1, 0] = cams[i, 13] * cross
-    D[1, 1] = cams[i, 13] * (radial + 2.0 * v * v * slope + 2.0 * p2 * u + 6.0 * p1 * v)
+    (a, b), (au, av, bu, bv) = distorted(cams[i, NUMBER], u, v, coefficients(cams, i))
+    D[0, 0] = cams[i, 12] * au
+    D[0, 1] = cams[i, 12] * av
+    D[1, 0] = cams[i, 13] * bu
+    D[1, 1] = cams[i, 13] * bv
     scratch[0] = a
     scratch[1] = b
     return cams[i, 12] * a + cams[i, 14], cams[i, 13] * b + cams[i, 15]

@@ -35,8 +35,9 @@ from ...losses import USER_CODE, Loss
 from ...sampling.order import RandomOrder
 from ...solver.problem import Problem
 from ...support.reduction import sum_chunks
-from .camera_models import GROUPS, MODELS, project
-from .kernels import COLUMNS, costs_chunk, homogeneous, linearize_chunk, move_cameras
+from .camera_models import DISTORTIONS, GROUPS, MODELS, PLACES, project
+from .kernels import costs_chunk, homogeneous, linearize_chunk, move_cameras
+from .projection import COLUMNS, NUMBER
 from .reconstruction import Reconstruction
 
 Array = NDArray[np.float64]
@@ -51,7 +52,7 @@ _NO_FLOAT = np.empty(0)
 class BundleProblem(Problem):
     """Cameras of a `Reconstruction` as parameters, its tracks as residual blocks.
 
-    A point theta, (12 C + 8 G,), holds the rotations (row by row) and translations of the C images and the eight
+    A point theta, (12 C + PLACES G,), holds the rotations (row by row) and translations of the C images and the
     intrinsics (`problm.vision.bundle.camera_models.PLACES`) of the G cameras; its tangent space holds what is free.
 
     Parameters
@@ -125,6 +126,7 @@ class BundleProblem(Problem):
     def _parameters(self, model: Reconstruction, free: set[str], fixed: set[int]) -> None:
         images = len(model.rotations)
         self._camera = np.ascontiguousarray(model.camera, dtype=np.int64)
+        self._distortion = np.array([DISTORTIONS.index(MODELS[c.model].distortion) for c in model.intrinsics])
         self._local = np.full((images, COLUMNS), -1, dtype=np.int64)
         self._tangent = np.full((images, COLUMNS), -1, dtype=np.int64)
         self._width = np.zeros(images, dtype=np.int64)
@@ -138,13 +140,12 @@ class BundleProblem(Problem):
             self._tangent[i, :6] = np.arange(d, d + 6)
             self._width[i] = 6
             d += 6
-        places = sorted(p for group in free for p in GROUPS[group])
+        places = {p for group in free for p in GROUPS[group]}
         for k, camera in enumerate(model.intrinsics):
             mine = used[self._camera[used] == k]
             numbers: dict[int, int] = {}
-            for place in places if len(mine) else []:
-                q = MODELS[camera.model][place]
-                if q < 0:
+            for place, q in enumerate(MODELS[camera.model].places) if len(mine) else ():
+                if q < 0 or place not in places:
                     continue
                 if q not in numbers:
                     numbers[q] = d
@@ -219,7 +220,11 @@ class BundleProblem(Problem):
             mine = X[np.searchsorted(self.start, np.arange(part.start, part.stop), side="right") - 1]
             cam = cams[self.image[part]]
             x = np.einsum("mij,mj->mi", cam[:, :9].reshape(-1, 3, 3), mine[:, :3]) + cam[:, 9:12] * mine[:, 3:]
-            out[part] = project(cam[:, 12:].T, x) - self.xy[part]
+            for number in np.unique(cam[:, NUMBER]):
+                mine = cam[:, NUMBER] == number
+                out[part][mine] = (
+                    project(DISTORTIONS[int(number)], cam[mine, 12:NUMBER].T, x[mine]) - self.xy[part][mine]
+                )
         return out
 
     def first_bad_row(self, theta: Array) -> int | None:
@@ -283,9 +288,10 @@ class BundleProblem(Problem):
 
     def _cameras(self, theta: Array) -> Array:
         images = len(self._local)
-        cams = np.empty((images, 20))
+        cams = np.empty((images, NUMBER + 1))
         cams[:, :12] = theta[: 12 * images].reshape(images, 12)
-        cams[:, 12:] = theta[12 * images :].reshape(-1, 8)[self._camera]
+        cams[:, 12:NUMBER] = theta[12 * images :].reshape(-1, PLACES)[self._camera]
+        cams[:, NUMBER] = self._distortion[self._camera]
         return cams
 
     def _rows(self, lo: int, hi: int) -> Index:
@@ -293,6 +299,6 @@ class BundleProblem(Problem):
 
 
 def start_point(model: Reconstruction) -> Array:
-    """theta, (12 C + 8 G,), of a reconstruction."""
+    """theta, (12 C + PLACES G,), of a reconstruction."""
     poses = np.concatenate([model.rotations.reshape(-1, 9), model.translations], axis=1)
     return np.concatenate([poses.ravel(), *[camera.places for camera in model.intrinsics]])
