@@ -12,8 +12,9 @@ from typing import Any
 
 from scipy.stats import beta
 
-from problm.solver.acceptance import Holdout, Paper, RelaxedPaper, Step, Verdict
+from problm.solver.acceptance import Holdout, Step, Verdict
 from problm.solver.loop import solve
+from problm.solver.paper_tests import Paper, RelaxedPaper
 
 from ..data.instances import curve
 from ..harness.methods import Solvable

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from problm.solver.acceptance import RelaxedPaper
 from problm.solver.graduated import graduated
+from problm.solver.paper_tests import RelaxedPaper
 
 from ..data.instances import essential, random_poses
 from ..data.sources import sampson

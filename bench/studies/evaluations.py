@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 import problm
-from problm.solver.acceptance import Holdout, Paper, RelaxedPaper
+from problm.solver.acceptance import Holdout
+from problm.solver.paper_tests import Paper, RelaxedPaper
 
 from ..data.problems import Made, damped_sine, double_gaussian, essential, exponential
 from ..harness import record

@@ -26,7 +26,8 @@ import scipy.optimize
 
 import problm
 from problm.data.sources import Sliced, even_ends
-from problm.linalg.quadratic import Space, System
+from problm.linalg.quadratic import QuadraticModel
+from problm.linalg.space import Space
 from problm.losses import Loss
 from problm.problems.out_of_core import ChunkedProblem
 from problm.problems.rows import FunctionRows
@@ -75,7 +76,7 @@ def steps(problem: Any, truth: Any, seed: int, size: int, naive: bool) -> list[t
     batch = Batch(problem, START + 0.3 * rng.standard_normal(3), size)
     found = []
     for _ in range(8):
-        system = System(batch.linearize(True), batch.theta, Space(3), lambda diagonal: None)
+        system = QuadraticModel(batch.linearize(True), batch.theta, Space(3), lambda diagonal: None)
         step, predicted, _ = system.step(1e-4)
         if not predicted > 1e-14 or not batch.trial(batch.theta + step) < 0:
             break

@@ -5,7 +5,8 @@ import pytest
 
 from problm.linalg.cholesky_compiled import CompiledCholesky
 from problm.linalg.normal import Normal
-from problm.linalg.quadratic import Space, System
+from problm.linalg.quadratic import QuadraticModel
+from problm.linalg.space import Space
 
 
 @pytest.mark.parametrize("compiled", [None, CompiledCholesky], ids=["numpy", "compiled"])
@@ -20,8 +21,8 @@ def test_the_factored_system_is_the_scaled_one(d, damped, flat, compiled):
     parts = (50, 0.5 * residuals @ residuals, each.sum(axis=0), jacobian.T @ jacobian, each.T @ each)
     scaling = (lambda diagonal: 3.0 * diagonal) if damped else (lambda diagonal: None)
     nobody = Space(d, fixed=np.zeros(d, bool))  # whoever has limits gets the scaled system, even where none holds
-    scaled = System(Normal(*parts), theta, nobody, scaling)
-    factored = System(Normal(*parts, compiled=compiled), theta, Space(d), scaling)
+    scaled = QuadraticModel(Normal(*parts), theta, nobody, scaling)
+    factored = QuadraticModel(Normal(*parts, compiled=compiled), theta, Space(d), scaling)
     assert factored._factored is not None
     assert scaled._factored is None
     close = {"rtol": 1e-9, "atol": 1e-12}
@@ -51,7 +52,7 @@ def test_what_is_scaled_first(compiled):
 
     def factored(hessian, theta, space):
         normal = Normal(10, 5.0, gradient, hessian, compiled=compiled)
-        return System(normal, theta, space, lambda diagonal: None)._factored is not None
+        return QuadraticModel(normal, theta, space, lambda diagonal: None)._factored is not None
 
     flat = np.zeros(2)
     assert factored(hessian, flat, Space(2))
@@ -66,4 +67,4 @@ def test_what_is_scaled_first(compiled):
 def test_bounds_cut_the_full_step():
     normal = Normal(10, 5.0, np.array([-10.0]), np.array([[10.0]]), compiled=CompiledCholesky)
     space = Space(1, np.array([-1.0]), np.array([0.25]))
-    assert System(normal, np.zeros(1), space, lambda diagonal: None).step(0.0)[0] == pytest.approx(0.25)
+    assert QuadraticModel(normal, np.zeros(1), space, lambda diagonal: None).step(0.0)[0] == pytest.approx(0.25)

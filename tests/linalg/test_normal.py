@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problm.linalg.normal import Normal, inverse_spd, solve_unit
+from problm.linalg.dense import inverse_spd, solve_unit
+from problm.linalg.normal import Normal
 
 
 def solve_spd(matrix, vector):

@@ -305,13 +305,14 @@ def test_false_acceptance_stays_below_delta(kind, coarse):
 
 def run_on_batches(problem, policy, rng):
     """Levenberg-Marquardt to convergence on a fixed batch, so that late steps truly raise the cost over all rows."""
-    from problm.linalg.quadratic import Space, System
+    from problm.linalg.quadratic import QuadraticModel
+    from problm.linalg.space import Space
     from problm.solver.acceptance import Step
     from problm.solver.batch import Batch
 
     batch = Batch(problem, np.array([1.0, 1.0, 0.0]) + 0.3 * rng.standard_normal(3), 500)
     for _ in range(8):
-        system = System(batch.linearize(True), batch.theta, Space(3), lambda diagonal: None)
+        system = QuadraticModel(batch.linearize(True), batch.theta, Space(3), lambda diagonal: None)
         step, predicted, _ = system.step(1e-4)
         if not predicted > 1e-14 or not batch.trial(batch.theta + step) < 0:
             return

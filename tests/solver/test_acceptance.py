@@ -11,18 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from problm.solver import confidence as bounds
-from problm.solver.acceptance import (
-    POLICIES,
-    FullBatch,
-    Holdout,
-    Paper,
-    RelaxedPaper,
-    Step,
-    Verdict,
-    as_acceptance,
-    best_lower_bound,
-    sum_test,
-)
+from problm.solver.acceptance import FullBatch, Holdout, Step, Verdict
+from problm.solver.paper_tests import Paper, RelaxedPaper, best_lower_bound, sum_test
+from problm.solver.policies import POLICIES, as_acceptance
 
 
 @dataclass

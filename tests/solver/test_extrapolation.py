@@ -6,7 +6,8 @@ import pytest
 import problm
 from problm.linalg.cholesky_compiled import CompiledCholesky
 from problm.linalg.normal import Normal
-from problm.linalg.quadratic import Space, System
+from problm.linalg.quadratic import QuadraticModel
+from problm.linalg.space import Space
 from problm.solver.termination import Termination
 
 BOTH = pytest.mark.parametrize("compiled", [None, CompiledCholesky], ids=["numpy", "compiled"])
@@ -15,7 +16,7 @@ BOTH = pytest.mark.parametrize("compiled", [None, CompiledCholesky], ids=["numpy
 def system(step, hessian, compiled):
     """A system near its minimum, whose Gauss-Newton step is this."""
     normal = Normal(10, 1e6, -hessian @ step, hessian, compiled=compiled)
-    return System(normal, np.ones(len(step)), Space(len(step)), lambda diagonal: None)
+    return QuadraticModel(normal, np.ones(len(step)), Space(len(step)), lambda diagonal: None)
 
 
 @BOTH
@@ -84,7 +85,7 @@ def test_a_step_that_leads_up_is_refused_and_the_plain_one_taken(monkeypatch):
 
     x, y = outliers(500)
     plain = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y, [1, 0.5, 0], data=(x, y))
-    monkeypatch.setattr(System, "extrapolated", far)
+    monkeypatch.setattr(QuadraticModel, "extrapolated", far)
     fit = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y, [1, 0.5, 0], data=(x, y))
     assert fit.success
     assert asked

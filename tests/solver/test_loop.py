@@ -451,7 +451,8 @@ def test_a_step_that_bounds_cut_still_goes_down():
 def test_the_model_is_minimised_within_the_box():
     """The bounded step is where the projected gradient of the damped model vanishes, whatever the bounds."""
     from problm.linalg.normal import Normal
-    from problm.linalg.quadratic import Space, System
+    from problm.linalg.quadratic import QuadraticModel
+    from problm.linalg.space import Space
 
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -462,7 +463,7 @@ def test_the_model_is_minimised_within_the_box():
         lower, upper = theta - rng.exponential(0.3, d), theta + rng.exponential(0.3, d)
         normal = Normal(d + 3, 0.5 * r @ r, a.T @ r, a.T @ a)
         damping = 10.0 ** rng.uniform(-6, 0)
-        step, predicted, _ = System(normal, theta, Space(d, lower, upper), lambda diagonal: None).step(damping)
+        step, predicted, _ = QuadraticModel(normal, theta, Space(d, lower, upper), lambda diagonal: None).step(damping)
         assert predicted > 0
         end = theta + step
         slope = a.T @ (r + a @ step) + damping * np.diag(a.T @ a) * step

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..data.named_columns import chosen_columns
 from ..data.sources import is_stored
-from ..linalg.quadratic import Space
+from ..linalg.space import Space
 from ..losses import as_loss
 from ..problems.backends import backend_rows, detect
 from ..problems.numpy_function import JACOBIANS, FunctionProblem

@@ -165,7 +165,7 @@ def separable_fit(
     >>> fit.coefficients.shape, bool(np.all(abs(fit.alpha - [0.4, 2.0]) < 4 * fit.standard_errors))
     ((10000, 3), True)
     """
-    from ..linalg.quadratic import Space
+    from ..linalg.space import Space
     from ..solver.loop import solve
     from ..support.threads import available_threads
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .normal import solve_unit
+from .dense import solve_unit
 
 Array = NDArray[np.float64]
 

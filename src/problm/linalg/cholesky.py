@@ -1,9 +1,9 @@
 """The steps of well-conditioned normal equations, by the Cholesky factor of H itself.
 
-Scaling the parameters scales the rows of that factor and changes nothing else, so the scaled system of
-`problm.linalg.quadratic.System` need not be made, which takes longer than to solve it. Only the pivots are scaled, to
-tell whether the system is well-conditioned at all. Where rows are compiled, `problm.linalg.cholesky_compiled` does the
-same.
+Scaling the parameters scales the rows of that factor and changes nothing else, so the scaled system of a
+`problm.linalg.quadratic.QuadraticModel` need not be made, which takes longer than to solve it. Only the pivots are
+scaled, to tell whether the system is well-conditioned at all. Where rows are compiled,
+`problm.linalg.cholesky_compiled` does the same.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Cholesky:
         return step, predicted, float((step * step).dot(normal.hessian.diagonal())) / normal.count
 
     def noise(self) -> tuple[float, float]:
-        """Traces of W and W W (`System.noise`)."""
+        """Traces of W and W W (`QuadraticModel.noise`)."""
         w, _ = dpotrs(self._factor, self._normal.covariance())
         count = self._normal.count
         return count * float(w.trace()), count * count * float(np.vdot(w, w.T))

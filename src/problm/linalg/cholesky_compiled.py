@@ -206,7 +206,7 @@ def extrapolated(count, gradient, hessian, plain, decrement, taken, promised, st
 
 @njit(nogil=True, error_model="numpy")  # compiled at the first call: without batches nobody asks
 def noise(count, gradient, outer, vectors, matrix):  # type: ignore[no-untyped-def]
-    """Traces of W and W W with W = H^-1 Sigma, Sigma the covariance of the blocks' gradients (`System.noise`)."""
+    """Traces of W and W W with W = H^-1 Sigma, as `QuadraticModel.noise`."""
     d = len(gradient)
     scale, factor = vectors[0], np.empty((d, d))
     if cholesky(matrix, factor) == 0.0:

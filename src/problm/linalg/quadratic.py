@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +25,9 @@ from numpy.typing import NDArray
 
 from .box import minimum_in_box
 from .cholesky import REFINE, Cholesky
-from .normal import Normal, identity, solve_unit
+from .dense import identity, solve_unit
+from .normal import Normal
+from .space import Space
 
 Array = NDArray[np.float64]
 _RANK = 1e-14
@@ -41,38 +42,7 @@ Proposal = tuple[Array, float, float]
 """A step (d,), the decrease of the mean cost that the model predicts, and the squared length in scaled parameters."""
 
 
-@dataclass(frozen=True)
-class Space:
-    """Limits and units of the parameters (tangent coordinates on a manifold)."""
-
-    dim: int
-    lower: Array | None = None
-    """(d,) lower bounds, or None when there are none at all."""
-    upper: Array | None = None
-    fixed: NDArray[np.bool_] | None = None
-    """(d,) parameters that may not move."""
-    x_scale: Array | None = None
-    """(d,) typical sizes for the damping; None: from the diagonal of H."""
-
-    def free(self, theta: Array, gradient: Array) -> NDArray[np.intp] | None:
-        """Indices of the parameters that may move, or None for all."""
-        if self.fixed is None and self.lower is None and self.upper is None:
-            return None
-        held = np.zeros(self.dim, dtype=bool) if self.fixed is None else self.fixed.copy()
-        if self.lower is not None:
-            held |= (theta <= self.lower) & (gradient > 0.0)
-        if self.upper is not None:
-            held |= (theta >= self.upper) & (gradient < 0.0)
-        return np.flatnonzero(~held)
-
-    def inside(self, theta: Any) -> Any:
-        """A point that rounding may have carried over a bound, put on it."""
-        if self.lower is None and self.upper is None:
-            return theta
-        return np.clip(theta, self.lower, self.upper)
-
-
-class System:
+class QuadraticModel:
     """Mean normal equations at a point, ready to propose steps.
 
     Written with as few NumPy calls as it takes: each costs a microsecond, and small problems feel them.

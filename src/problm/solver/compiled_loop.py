@@ -22,7 +22,7 @@ from ..linalg import quadratic as systems
 from ..linalg.cholesky import REFINE
 from ..linalg.cholesky_compiled import CompiledCholesky, extrapolated, reduce, within
 from ..linalg.normal import Normal
-from ..linalg.quadratic import System
+from ..linalg.quadratic import QuadraticModel
 from .damping import TrustRegion
 from .rules import (
     COMPILED,
@@ -197,7 +197,7 @@ def compiled_steps(  # type: ignore[no-untyped-def]
             largest[a] = max(largest[a], hessian[a, a] / n)
 
 
-def take_steps(run: Run, system: System) -> bool:
+def take_steps(run: Run, system: QuadraticModel) -> bool:
     """Take the plain steps from here, where all rows are linearised; whether there were any."""
     batch, damping, t = run.batch, run.damping, run.termination
     assert isinstance(damping, TrustRegion)

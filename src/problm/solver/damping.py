@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from .rules import first_radius, next_radius
 
 if TYPE_CHECKING:
-    from ..linalg.quadratic import Proposal, System
+    from ..linalg.quadratic import Proposal, QuadraticModel
 
 Array = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class Damping(Protocol):
         """D (d,) at a point where the diagonal of H is this; None for the diagonal itself."""
         ...
 
-    def propose(self, system: System) -> Proposal:
+    def propose(self, system: QuadraticModel) -> Proposal:
         """The next step to try from here; its lambda is then the ``value``."""
         ...
 
@@ -79,7 +79,7 @@ class GainRatio:
         self._largest, scaling = _running_maximum(self._largest, diagonal)
         return scaling
 
-    def propose(self, system: System) -> Proposal:
+    def propose(self, system: QuadraticModel) -> Proposal:
         return system.step(self.value)
 
     def accept(self, ratio: float) -> None:
@@ -125,7 +125,7 @@ class Tenfold:
     def scaling(self, diagonal: Array) -> Array | None:
         return np.ones(len(diagonal))
 
-    def propose(self, system: System) -> Proposal:
+    def propose(self, system: QuadraticModel) -> Proposal:
         return system.step(self.value)
 
     def accept(self, ratio: float) -> None:
@@ -163,11 +163,11 @@ class TrustRegion:
         """Steps were taken elsewhere (`problm.solver.compiled_loop`), by these rules."""
         self.value, self.radius, self.length, self._largest = value, radius, length, largest
 
-    def propose(self, system: System) -> Proposal:
+    def propose(self, system: QuadraticModel) -> Proposal:
         self.value, self.length = system.damping_within(self.radius_at(system))
         return system.step(self.value)
 
-    def radius_at(self, system: System) -> float:
+    def radius_at(self, system: QuadraticModel) -> float:
         """The radius for the next step from here."""
         if not self.radius > 0.0:
             self.radius = first_radius(self.factor, *system.lengths())

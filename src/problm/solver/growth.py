@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from scipy.special import gammaincinv
 
-from ..linalg.quadratic import System
+from ..linalg.quadratic import QuadraticModel
 from .acceptance import Acceptance
 from .options import Options
 from .problem import JUMP, Problem
@@ -74,7 +74,7 @@ class Growth:
         """The growth of a solve's batches."""
         return cls(problem.n, options.accuracy, options.confidence, _jump(problem, options), problem.largest_batch)
 
-    def measure(self, system: System) -> None:
+    def measure(self, system: QuadraticModel) -> None:
         """Measure the noise of the batch at this point, for `exhausted` and `accurate`."""
         k = system.count
         trace, trace2 = system.noise()
@@ -88,17 +88,17 @@ class Growth:
                 shape = 0.5 * trace**2 / trace2
                 self._quantile = 0.5 * c * trace2 / trace * 2.0 * float(gammaincinv(shape, self.confidence))
 
-    def exhausted(self, system: System) -> bool:
+    def exhausted(self, system: QuadraticModel) -> bool:
         """Whether the batch has nothing more to teach (in the accuracy mode: and is not large enough yet)."""
         if self.accuracy is not None and self._quantile <= 0.75 * self.accuracy * system.cost:
             return False  # large enough: only converge
         return system.decrement <= KAPPA * self._noise
 
-    def accurate(self, system: System) -> bool:
+    def accurate(self, system: QuadraticModel) -> bool:
         """Whether the accuracy asked for is reached on this batch."""
         return self.accuracy is not None and self._quantile + 2.0 * system.decrement <= self.accuracy * system.cost
 
-    def stepped(self, system: System, ratio: float, predicted: float, first_try: bool) -> None:
+    def stepped(self, system: QuadraticModel, ratio: float, predicted: float, first_try: bool) -> None:
         """A step was taken with this ratio of actual to predicted decrease."""
         self._last_decrement = system.decrement if first_try else None
         self._last_ratio = ratio
@@ -108,7 +108,7 @@ class Growth:
         """A step did not lower the cost of the batch."""
         self._last_ratio = 0.0
 
-    def next_size(self, system: System, predicted: float) -> int:
+    def next_size(self, system: QuadraticModel, predicted: float) -> int:
         """The size after this one; n when that is near."""
         k = system.count
         fast = (

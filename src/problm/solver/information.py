@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dtrtri
 
-from ..linalg.normal import Normal, identity
+from ..linalg.dense import identity
+from ..linalg.normal import Normal
 from .batch import Batch
 
 Array = NDArray[np.float64]

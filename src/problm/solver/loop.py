@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.quadratic import Proposal, Space, System
+from ..linalg.quadratic import Proposal, QuadraticModel
+from ..linalg.space import Space
 from . import rules
-from .acceptance import Step, Verdict, as_acceptance
+from .acceptance import Step, Verdict
 from .growth import first_size
 from .options import Options
 from .outcome import not_finite, refuse_underflow, result_of
+from .policies import as_acceptance
 from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run, Stop
@@ -135,7 +137,7 @@ class Loop(Run):
             return self.termination.stalled(system)
         return None
 
-    def linearize(self) -> System:
+    def linearize(self) -> QuadraticModel:
         """The model of the batch at the present point, or at the one before where this one has no derivatives."""
         batch = self.batch
         self.check_time()
@@ -143,7 +145,7 @@ class Loop(Run):
         system = None
         if math.isfinite(normal.cost + sum(normal.gradient.tolist())):
             errors = None if self.keep_all_directions else batch.uncertainty
-            system = System(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
+            system = QuadraticModel(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
         if system is None or not system.finite:
             self.step_back()
             return self.linearize()
@@ -165,14 +167,14 @@ class Loop(Run):
         self.damping.reject(ratio=math.nan)
         self.record("undo", self.system.cost)
 
-    def uninformed(self, system: System) -> bool:
+    def uninformed(self, system: QuadraticModel) -> bool:
         """Whether the batch had to grow, for too few of its rows to inform every parameter."""
         factor = self.information.needed(self.batch, system.normal) if self.policy.noise_rule else 1.0
         if factor > 1.0:
             self.grow(self.growth.enlarged(factor * self.batch.size))
         return factor > 1.0
 
-    def finished(self, system: System) -> Status | None:
+    def finished(self, system: QuadraticModel) -> Status | None:
         """The outcome at this point, if there is one: convergence on all residuals, or the accuracy asked for."""
         if self.batch.full:
             return self.termination.converged(system)
@@ -181,7 +183,7 @@ class Loop(Run):
             return Status.ACCURACY if self.growth.accurate(system) else None
         return None
 
-    def exhausted(self, system: System) -> bool:
+    def exhausted(self, system: QuadraticModel) -> bool:
         """Whether a batch below N has nothing more to teach."""
         if self.policy.noise_rule:
             return self.growth.exhausted(system)
@@ -206,7 +208,7 @@ class Loop(Run):
         self.termination.begin_anew()
         self.record(decision, system.cost if cost is None else cost)
 
-    def descend(self, system: System) -> _Trial | None:
+    def descend(self, system: QuadraticModel) -> _Trial | None:
         """Raise the damping until a step lowers the cost of the batch; None if none does."""
         tries, self.tried = 1 + self.tried, 0
         ahead = self.extrapolated(system) if tries == 1 else None
@@ -244,13 +246,13 @@ class Loop(Run):
             raise not_finite(self.problem, trial)
         return change
 
-    def extrapolated(self, system: System) -> Proposal | None:
+    def extrapolated(self, system: QuadraticModel) -> Proposal | None:
         """What the last two steps over everything say about the next one, where the problem does not learn itself."""
         if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full or self.problem.learns:
             return None
         return system.extrapolated(*self.last[1:])
 
-    def take_compiled_steps(self, system: System) -> bool:
+    def take_compiled_steps(self, system: QuadraticModel) -> bool:
         """Many iterations like those of the loop, in compiled code; whether there were any."""
         from .compiled_loop import take_steps  # which only problems of few rows compile
 
@@ -262,7 +264,7 @@ class Loop(Run):
             return _TAKE
         return self.policy.judge(Step(self.batch, step.step, self.generator))
 
-    def apply(self, verdict: Verdict, step: _Trial, system: System) -> None:
+    def apply(self, verdict: Verdict, step: _Trial, system: QuadraticModel) -> None:
         """Take the step or not, and enlarge the batch or not."""
         if verdict.accept:
             self.accept(step, system)
@@ -275,7 +277,7 @@ class Loop(Run):
         else:
             self.grow(verdict.grow_to, f"{decision}, grow", cost)
 
-    def accept(self, step: _Trial, system: System) -> None:
+    def accept(self, step: _Trial, system: QuadraticModel) -> None:
         """Move to where the step leads, and learn from it."""
         batch = self.batch
         self.previous = batch.theta

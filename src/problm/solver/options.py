@@ -23,7 +23,7 @@ class Options:
     """Settings of `problm.solver.loop.solve`. A wrong name or value fails here, before any work."""
 
     acceptance: str | Acceptance = "holdout"
-    """The test of a step: a name (see `problm.solver.acceptance.POLICIES`) or a policy object."""
+    """The test of a step: a name (see `problm.solver.policies.POLICIES`) or a policy object."""
     damping: str | Damping | None = None
     """``"trust-region"`` (MINPACK's), ``"gain-ratio"``, ``"nielsen"`` or ``"tenfold"`` (the paper's lambda I, times or
     divided by ten). None: the acceptance policy's own, tenfold for the paper's and trust-region else."""

@@ -8,7 +8,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.quadratic import Space
+from ..linalg.space import Space
 from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run

@@ -178,7 +178,7 @@ class Result:
         """(d, d) ``(J^T J)^-1``: the covariance when residuals have unit variance; zero for fixed parameters."""
         if self.covariance_root is not None:
             return self.covariance_root @ self.covariance_root.T
-        from ..linalg.normal import inverse_spd
+        from ..linalg.dense import inverse_spd
 
         if self.fixed is None:
             return inverse_spd(self.hessian)[0]

@@ -13,7 +13,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.quadratic import Space, System
+from ..linalg.quadratic import QuadraticModel
+from ..linalg.space import Space
 from ..sampling.order import as_generator
 from .acceptance import Acceptance, FullBatch, Holdout
 from .batch import Batch
@@ -38,7 +39,7 @@ class Stop(Exception):
 class Run:
     """The state of a solve that begins with a batch of ``first`` blocks at the point ``start``."""
 
-    system: System
+    system: QuadraticModel
     """The model at the present point; from the first linearisation on, when ``begun``."""
 
     def __init__(

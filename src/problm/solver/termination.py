@@ -1,7 +1,7 @@
 """When all residuals agree that the point is a minimum.
 
 Convergence is declared on all residuals only, from a linearisation *at the returned point*, so that the result
-carries a certificate. Tests, on the mean quadratic model (`problm.linalg.quadratic.System`):
+carries a certificate. Tests, on the mean quadratic model (`problm.linalg.quadratic.QuadraticModel`):
 
 gradient
     the cosine between the residual vector and the tangent space, ``sqrt(decrement / cost)``, is below gtol, or the
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..linalg.quadratic import System
+from ..linalg.quadratic import QuadraticModel
 from . import rules
 from .problem import FEW
 from .result import Status
@@ -56,7 +56,9 @@ class Termination:
             return cls(ftol, xtol, 1e-8 if gtol is None else gtol, 1e-8 * ftol, 100)
         return cls(ftol, xtol, 1e-5 if gtol is None else gtol, ftol)
 
-    def stepped(self, system: System, change: float, predicted: float, squared_length: float, tries: int) -> None:
+    def stepped(
+        self, system: QuadraticModel, change: float, predicted: float, squared_length: float, tries: int
+    ) -> None:
         """A step was taken at some try: change of the mean cost, predicted decrease, squared scaled length."""
         self.model_agreed = rules.model_agrees(change, predicted, tries == 1)
         small = rules.hardly_changes(change, predicted, system.cost, self.ftol)
@@ -68,7 +70,7 @@ class Termination:
         self.small_changes, self.small_step, self.blind = 0, False, 0
         self.model_agreed = True
 
-    def converged(self, system: System) -> Status | None:
+    def converged(self, system: QuadraticModel) -> Status | None:
         """The status to stop with at this point, or None to go on."""
         if rules.gradient_vanishes(system.decrement, system.cost, self.gtol, self.zero):
             return Status.GRADIENT
@@ -84,7 +86,7 @@ class Termination:
             return Status.STEP
         return None
 
-    def stalled(self, system: System) -> Status:
+    def stalled(self, system: QuadraticModel) -> Status:
         """The status when no step goes down: rounding at a minimum, or a failure."""
         if system.decrement <= self.ftol * system.cost or (
             system.column_cosine() <= 0.1 * self.ftol**0.5 and self.flat(system)
@@ -92,15 +94,15 @@ class Termination:
             return Status.COST
         return Status.STEP if self.next_step_is_short(system) else Status.STALLED
 
-    def next_step_is_short(self, system: System) -> bool:
+    def next_step_is_short(self, system: QuadraticModel) -> bool:
         """Whether the Gauss-Newton step from here is below xtol relative to the point."""
         return rules.is_short(system.step_squared(), system.point_squared(), self.xtol)
 
-    def flat(self, system: System) -> bool:
+    def flat(self, system: QuadraticModel) -> bool:
         """Whether the model promises next to nothing in the neighbourhood."""
         return rules.is_flat(system.within_reach(), system.cost, system.count)
 
-    def lost_in_rounding(self, system: System, change: float) -> bool:
+    def lost_in_rounding(self, system: QuadraticModel, change: float) -> bool:
         """Whether rounding hides what a step gained; it is then counted as taken blindly."""
         if not rules.lost_in_rounding(change, system.decrement, system.cost, self.blind):
             return False

@@ -401,7 +401,7 @@ def test_learned_curvature_converges_where_gauss_newton_crawls(monkeypatch: pyte
     plain, learned = _Valley(), _Valley()
     asked: list[int] = []
     with monkeypatch.context() as patched:
-        patched.setattr("problm.linalg.quadratic.System.extrapolated", lambda *args: asked.append(1))
+        patched.setattr("problm.linalg.quadratic.QuadraticModel.extrapolated", lambda *args: asked.append(1))
         solve(SecantProblem(_Valley()), start, acceptance="full", gtol=1e-9, ftol=1e-14)
     assert not asked, "what was learned is not extrapolated too"
     monkeypatch.setattr("problm.linalg.quadratic.NEAR", 0.0)  # nor is plain Gauss-Newton, to compare it with

@@ -15,8 +15,8 @@ def camera_options(options: dict[str, Any], first: float = 1e-3) -> dict[str, An
 
     ``first`` is the lambda to begin with.
     """
-    from ...solver.acceptance import as_acceptance
     from ...solver.damping import GainRatio
+    from ...solver.policies import as_acceptance
 
     policy = as_acceptance(options.get("acceptance", "holdout"))
     if options.get("damping") is None and policy.damping == "trust-region":

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...linalg.normal import inverse_spd
+from ...linalg.dense import inverse_spd
 from ...losses import Loss
 from ...problems.compiled import CompiledProblem
 from ...solver.result import Result
