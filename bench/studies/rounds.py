@@ -146,8 +146,8 @@ def _answers(d: int) -> tuple[float, int]:
     """Seconds to read and add an answer to a trial step, and its bytes, by those of a thousand partitions."""
     from problm.distributed import worker as shards
     from problm.linalg.normal import Normal
-    from problm.problems.out_of_core import add_pairwise
     from problm.sampling.moments import Moments
+    from problm.support.reduction import add_pairwise
 
     moments = Moments.of(np.arange(10.0), extremes=True)
     parts = [

@@ -14,11 +14,12 @@ from scipy import optimize
 import problm
 from problm.data.sources import Sliced, even_ends, open_source
 from problm.losses import Loss
-from problm.problems.out_of_core import ChunkedProblem, add_pairwise
+from problm.problems.out_of_core import ChunkedProblem
 from problm.problems.rows import FunctionRows
 from problm.sampling.chunk_order import GROUPS, ChunkOrder
 from problm.solver.acceptance import Holdout
 from problm.solver.loop import solve
+from problm.support.reduction import add_pairwise
 
 
 def model(t, x, y):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..linalg.normal import Normal
-from ..problems.out_of_core import add_pairwise
 from ..sampling.moments import Moments
 from ..solver.batch import Batch
 from ..solver.problem import Theta
+from ..support.reduction import add_pairwise
 from . import worker as shards
 
 

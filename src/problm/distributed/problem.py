@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..linalg.normal import Normal
-from ..problems.out_of_core import add_pairwise
 from ..problems.rows import Columns, Modelled, Rows
 from ..sampling.order import as_generator
 from ..solver.problem import Problem, Theta
+from ..support.reduction import add_pairwise
 from . import worker as shards
 from .batch import DistributedBatch
 from .cluster import Cluster

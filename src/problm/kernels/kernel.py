@@ -23,6 +23,7 @@ from ..linalg.cholesky_compiled import CompiledCholesky
 from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss
 from ..support.descriptors import ROW_NUMBER, describe, loadable, loadable_type
+from ..support.reduction import add_pairwise
 from ..support.threads import available_threads, pool
 from .passes import costs_chunk, leverage_chunk, linearize_chunk, rows_chunk, tools
 
@@ -174,16 +175,10 @@ class Kernel:
     def _reduce(self, chunk: Callable[[int, int], Part], n: int) -> Part:
         if n <= CHUNK:
             return chunk(0, n)
-        starts = range(0, n, CHUNK)
         threads = self.threads or available_threads()
-        if threads <= 1:
-            parts = [chunk(lo, min(lo + CHUNK, n)) for lo in starts]
-        else:
-            parts = _in_threads(chunk, n, threads)
-        while len(parts) > 1:  # pairwise: the error grows with the logarithm of the number of chunks
-            pairs = [parts[i] + parts[i + 1] for i in range(0, len(parts) - 1, 2)]
-            parts = pairs + parts[len(parts) & ~1 :]
-        return parts[0]
+        if threads > 1:
+            return add_pairwise(_in_threads(chunk, n, threads))
+        return add_pairwise(chunk(lo, min(lo + CHUNK, n)) for lo in range(0, n, CHUNK))
 
 
 def _in_threads(chunk: Callable[[int, int], Part], n: int, threads: int) -> list[Part]:

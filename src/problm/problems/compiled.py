@@ -63,7 +63,7 @@ class CompiledProblem(SampledProblem):
         self.fused = fused
         # A row that is drawn and gathered costs some 100 ns, one that a curve's kernel reads in place 4 to 10.
         self.jump = 0.02 if fused else JUMP
-        self._move = retract
+        self.move = retract
         self._moves = moves
         self._encode = encode
         self._whole: tuple[NDArray[np.int64], list[NDArray[Any]]] | None = None
@@ -71,9 +71,6 @@ class CompiledProblem(SampledProblem):
 
     least_batch = 1024
     """Evaluating fewer rows takes less time than deciding about them."""
-
-    def retract(self, theta: Theta, delta: Array) -> Theta:
-        return theta + delta if self._move is None else self._move(theta, delta)
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         return self.kernel.linearize(self._point(theta), self._columns(lo, hi), hi - lo, outer=outer, costs=costs)
@@ -100,7 +97,7 @@ class CompiledProblem(SampledProblem):
         return self.kernel.largest_leverage(self._point(theta), self._columns(lo, hi), hi - lo, root)
 
     def for_compiled_loop(self) -> tuple[Any, ...] | None:
-        known = self._moves is not None or (self._encode is None and self._move is None)
+        known = self._moves is not None or (self._encode is None and self.move is None)
         if not (known and self.fused and self.n <= CHUNK):
             return None
         moves: tuple[Any, ...] = _FLAT

@@ -71,7 +71,7 @@ class FunctionProblem(Problem):
         self.data = SampledColumns(data, rng) if data else None
         self.n = self.data.n if self.data is not None else int(total or 0)
         self.cost_bound = loss.bound
-        self._move = retract
+        self.move = retract
         self.flat = retract is None
         self.limits = limits
         self._eps = float(np.finfo(np.float64).eps)
@@ -84,9 +84,6 @@ class FunctionProblem(Problem):
     few = FEW
     """Rows up to which batches save nothing: to call a NumPy function, to draw a batch and to judge a step on it takes
     as long as to evaluate thousands."""
-
-    def retract(self, theta: Theta, delta: Array) -> Theta:
-        return theta + delta if self._move is None else self._move(theta, delta)
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         total: Normal | None = None

@@ -13,10 +13,10 @@ to decode (Parquet, Zarr, Dask) so that a file that fits is decoded once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from ..sampling.chunk_order import ChunkOrder, Segment
 from ..sampling.moments import Moments
 from ..solver.problem import Theta
 from ..support.memory import as_bytes
+from ..support.reduction import add_pairwise
 from .rows import Modelled, Rows
 
 Array = NDArray[np.float64]
@@ -258,31 +259,3 @@ def as_units(parts: list[Normal]) -> Normal:
     sizes = np.array([p.count for p in parts], dtype=np.float64)
     clusters = Clusters(len(parts), float(sizes @ sizes), sizes @ gradients)
     return Normal(total.count, total.cost, total.gradient, total.hessian, gradients.T @ gradients, clusters)
-
-
-class _Summable(Protocol):
-    def __add__(self, other: Any) -> Any: ...
-
-
-_Sum = TypeVar("_Sum", bound=_Summable)
-
-
-def add_pairwise(parts: Iterable[_Sum]) -> _Sum:
-    """The sum in the order of a binary counter: an error that grows with the logarithm of the number of parts.
-
-    Examples
-    --------
-    >>> add_pairwise(iter([1, 2, 3]))
-    6
-    """
-    counter: list[tuple[int, _Sum]] = []
-    for part in parts:
-        level, total = 0, part
-        while counter and counter[-1][0] == level:
-            total = counter.pop()[1] + total
-            level += 1
-        counter.append((level, total))
-    result = counter.pop()[1]
-    while counter:
-        result = counter.pop()[1] + result
-    return result

@@ -35,9 +35,12 @@ class Rows(Protocol):
         ...
 
     @property
-    def cost_bound(self) -> float: ...
+    def loss(self) -> Loss: ...
 
-    def retract(self, theta: Theta, delta: Array) -> Theta: ...
+    @property
+    def move(self) -> Callable[[Theta, Array], Theta] | None:
+        """The retraction of a manifold; None: steps are added."""
+        ...
 
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> Problem:
         """The problem of these rows, all in memory."""
@@ -56,10 +59,8 @@ class Modelled(Problem, Generic[M]):
 
     def __init__(self, model: M) -> None:
         self.model = model
-        self.dim, self.components, self.cost_bound = model.dim, model.components, model.cost_bound
-
-    def retract(self, theta: Theta, delta: Array) -> Theta:
-        return self.model.retract(theta, delta)
+        self.dim, self.components, self.cost_bound = model.dim, model.components, model.loss.bound
+        self.move = model.move
 
 
 @dataclass
@@ -76,13 +77,6 @@ class FunctionRows:
     limits: tuple[Array, Array] | None = None
     total: int = 0
     """Blocks, for a function without data."""
-
-    @property
-    def cost_bound(self) -> float:
-        return self.loss.bound
-
-    def retract(self, theta: Theta, delta: Array) -> Theta:
-        return theta + delta if self.move is None else self.move(theta, delta)
 
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> FunctionProblem:
         return FunctionProblem(
@@ -109,6 +103,7 @@ class CompiledRows:
     dim: int
     loss: Loss
     threads: int | None = None
+    move: None = None
 
     @cached_property
     def kernel(self) -> Any:
@@ -117,13 +112,6 @@ class CompiledRows:
     @property
     def components(self) -> int:
         return int(self.kernel.components)
-
-    @property
-    def cost_bound(self) -> float:
-        return self.loss.bound
-
-    def retract(self, theta: Theta, delta: Array) -> Theta:
-        return theta + delta
 
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> Problem:
         from .compiled import CompiledProblem

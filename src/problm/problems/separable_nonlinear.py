@@ -98,16 +98,13 @@ class SeparableProblem(SampledProblem):
         self.loss = Loss.named("linear") if loss is None else loss
         self.cost_bound = self.loss.bound
         self._residual, self._jac, self._inner_jac = residual, jac, inner_jac
-        self._move = retract
+        self.move = retract
         self._trial = self.z.copy()
         self._stamp = np.full(len(self.z), -1, dtype=np.int64)
         self._count = 0
         self._here: tuple[int, Any] = (0, None)  # number and theta last linearised
         self._latest: tuple[int, Any] = (0, None)
         self._size = 0  # p, known from the first residuals
-
-    def retract(self, theta: Any, delta: Array) -> Any:
-        return theta + delta if self._move is None else self._move(theta, delta)
 
     def linearize(self, theta: Any, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         if theta is not self._here[1]:

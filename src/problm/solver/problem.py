@@ -11,6 +11,7 @@ A new problem sets ``n`` and ``dim`` and fills in `Problem.linearize` and `Probl
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,12 @@ class Problem:
         """Sum of the costs of all blocks; large problems compute it without an array of length n."""
         return float(self.costs(theta, 0, self.n).sum())
 
+    move: Callable[[Theta, Array], Theta] | None = None
+    """The retraction of a manifold; None: steps are added."""
+
     def retract(self, theta: Theta, delta: Array) -> Theta:
         """The point reached from ``theta`` by the tangent step ``delta`` (d,); a new object."""
-        return theta + delta
+        return theta + delta if self.move is None else self.move(theta, delta)
 
     # --- How to batch it --------------------------------------------------------------------------------------------
     few: int = 0

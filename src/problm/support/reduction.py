@@ -1,16 +1,17 @@
-"""Sums over chunks of blocks that do not depend on the number of threads.
+"""Sums whose rounding error grows with the logarithm of the number of parts, and does not depend on threads.
 
-Chunks are cut at fixed places. Their sums are added pairwise in the order of the chunks, like carries of a
-binary counter: the same bits for any number of threads, an error that grows with the logarithm of the number of
-chunks, and never more sums in memory than that logarithm and the threads at work.
+Parts are added pairwise in their order, like carries of a binary counter, so that never more of them are in memory than
+that logarithm. Chunks are cut at fixed places: the same bits for any number of threads.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,28 @@ from .threads import pool
 
 Array = NDArray[np.float64]
 Sums = tuple[Array, ...]
+T = TypeVar("T")
+
+
+def add_pairwise(parts: Iterable[T], add: Callable[[T, T], T] = operator.add) -> T:
+    """The sum of at least one part, in the order of a binary counter.
+
+    Examples
+    --------
+    >>> add_pairwise("abcdefg", lambda left, right: f"({left}{right})")
+    '(((ab)(cd))((ef)g))'
+    """
+    counter: list[tuple[int, T]] = []  # (level, sum), levels descending
+    for part in parts:
+        level, total = 0, part
+        while counter and counter[-1][0] == level:
+            total = add(counter.pop()[1], total)
+            level += 1
+        counter.append((level, total))
+    result = counter.pop()[1]
+    while counter:
+        result = add(counter.pop()[1], result)
+    return result
 
 
 def sum_chunks(function: Callable[[int, int], Sums], n: int, size: int, threads: int = 1) -> Sums:
@@ -34,17 +57,7 @@ def sum_chunks(function: Callable[[int, int], Sums], n: int, size: int, threads:
     """
     if n <= size:
         return function(0, n)
-    counter: list[tuple[int, Sums]] = []  # (level, sums), levels descending
-    for sums in _in_order(function, n, size, threads):
-        level = 0
-        while counter and counter[-1][0] == level:
-            sums = _add(counter.pop()[1], sums)
-            level += 1
-        counter.append((level, sums))
-    total = counter.pop()[1]
-    while counter:
-        total = _add(counter.pop()[1], total)
-    return total
+    return add_pairwise(_in_order(function, n, size, threads), _add)
 
 
 def _in_order(function: Callable[[int, int], Sums], n: int, size: int, threads: int) -> Iterator[Sums]:

@@ -19,7 +19,7 @@ from ...losses import RULES, USER_CODE, Loss
 from ...sampling.columns import SampledColumns
 from ...sampling.order import RandomOrder
 from ...solver.problem import Theta
-from ..out_of_core import add_pairwise
+from ...support.reduction import add_pairwise
 from ..rows import Columns, Modelled
 
 Array = NDArray[np.float64]
@@ -74,15 +74,6 @@ class DeviceRows:
     def __reduce__(self) -> tuple[Any, ...]:
         """Compiled programs do not travel; what made them does: a function, and its arguments."""
         return self._recipe[0], self._recipe[1:]
-
-    @property
-    def cost_bound(self) -> float:
-        return self.loss.bound
-
-    def retract(self, theta: Theta, delta: Array) -> Theta:
-        if self.move is None:
-            return theta + delta
-        return np.asarray(self.move(theta, delta), dtype=np.float64)
 
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> DeviceProblem:
         return DeviceProblem(self, columns, rng)

@@ -40,7 +40,7 @@ def jax_rows(
     def moved(theta: Theta, delta: Array) -> Theta:
         assert move is not None
         with _double():
-            return np.asarray(move(jnp.asarray(theta), jnp.asarray(delta)))
+            return np.asarray(move(jnp.asarray(theta), jnp.asarray(delta)), dtype=np.float64)
 
     recipe = (jax_rows, fun, few, start, dim, loss, move)
     return DeviceRows(passes, dim, components, loss, None if move is None else moved, recipe)

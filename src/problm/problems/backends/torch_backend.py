@@ -45,7 +45,7 @@ def torch_rows(
 
     def moved(theta: Theta, delta: Array) -> Theta:
         assert move is not None
-        return _array(move(_tensor(theta), _tensor(delta)))
+        return _array(move(_tensor(theta), _tensor(delta))).astype(np.float64, copy=False)
 
     recipe = (torch_rows, fun, few, start, dim, loss, move)
     return DeviceRows(passes, dim, components, loss, None if move is None else moved, recipe)
