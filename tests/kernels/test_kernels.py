@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from problm.kernels.kernel import BLOCK, CHUNK, ROW_NUMBER, Kernel, available_threads, describe, fill_function, loadable
+from problm.kernels.kernel import BLOCK, CHUNK, ROW_NUMBER, Kernel, available_threads, describe, evaluator, loadable
 from problm.losses import LOSSES, Loss, as_loss
 from problm.problems.compiled import CompiledProblem
 
 
-@fill_function
-def bilinear_fill(theta, rows, m, program, constants, jacobian, out):
+@evaluator
+def bilinear_evaluator(theta, rows, m, program, constants, jacobian, out):
     """r_c = k_c (sum_a theta_a x_a + theta_0^2 x_0 / 2) - y with k_c = constants[c]; d, p = program."""
     d, p = program[0], program[1]
     for i in range(m):
@@ -28,7 +28,7 @@ def bilinear_fill(theta, rows, m, program, constants, jacobian, out):
 
 def kernel_of(d, p=1, loss="linear", scale=1.0, threads=1):
     return Kernel(
-        bilinear_fill,
+        bilinear_evaluator,
         d,
         p,
         program=np.array([d, p], dtype=np.int64),
@@ -323,7 +323,7 @@ def test_rows_given_back_can_be_read_again():
 
 def test_a_users_loss_cannot_be_compiled():
     with pytest.raises(TypeError, match="cannot be used inside a compiled model"):
-        Kernel(bilinear_fill, 1, loss=as_loss(lambda z: (z, np.ones_like(z))))
+        Kernel(bilinear_evaluator, 1, loss=as_loss(lambda z: (z, np.ones_like(z))))
 
 
 def test_available_threads_respects_the_environment(monkeypatch):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import problm
-from problm.kernels.kernel import address_of, describe
+from problm.kernels.kernel import EVALUATOR, address_of, describe
 from problm.losses import Loss
 from problm.models.expression import TraceError, parameter, variable
 from problm.models.formula import MAX_LENGTH, FormulaError, formula
@@ -433,7 +433,7 @@ def test_kernels_are_made_once_and_keep_their_loss():
     first, second = (m.curve_kernel(1, 1, None, Loss.named(name), 1) for name in ("huber", "cauchy"))
     assert first.program is second.program
     assert (first.loss.name, second.loss.name) == ("huber", "cauchy")
-    assert address_of(first.fill) == address_of(second.fill)
+    assert address_of(first.evaluator, EVALUATOR) == address_of(second.evaluator, EVALUATOR)
 
 
 # Fits

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import problm
-from problm.kernels.kernel import Kernel, fill_function
+from problm.kernels.kernel import Kernel, evaluator
 from problm.linalg.normal import Normal
 from problm.problems.compiled import CompiledProblem
 from problm.problems.secant import SecantProblem
@@ -103,7 +103,7 @@ def test_a_problem_with_batches_of_its_own_cannot_be_wrapped():
 def test_a_wrapped_problem_is_asked_for_every_step():
     """Compiled steps on the problem inside would bypass the wrapper."""
 
-    @fill_function
+    @evaluator
     def line(theta, rows, m, program, constants, jacobian, out):
         for i in range(m):
             out[0, i] = theta[0] * rows[0, i] - rows[1, i]

@@ -1,6 +1,6 @@
 r"""Compiled passes over the rows: a model, its loss and threads.
 
-A model supplies one small compiled function, the *fill* (`problm.jit.addresses`), which evaluates residuals and
+A model supplies one small compiled function, the *evaluator* (`problm.kernels.evaluator`), which computes residuals and
 derivatives of a block of at most 128 rows; the passes (`problm.kernels.passes`), which are the same for every model, do
 the rest. A `Kernel` puts the two together. Sums are accumulated block by block within a chunk of 32,768 rows and
 pairwise over chunks. Chunks are cut at fixed places whatever the number of threads, so the bits do not depend on it.
@@ -18,20 +18,34 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..jit.addresses import BLOCK, FASTMATH, FILL, address_of, fill_function, lazy_fill_function
+from ..jit.addresses import address_of
 from ..linalg.cholesky_compiled import CompiledCholesky
 from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss
 from ..support.descriptors import ROW_NUMBER, describe, loadable, loadable_type
 from ..support.reduction import add_pairwise
 from ..support.threads import available_threads, pool
+from .evaluator import BLOCK, EVALUATOR, FASTMATH, evaluator, lazy_evaluator
 from .passes import costs_chunk, leverage_chunk, linearize_chunk, rows_chunk, tools
 
 __all__ = [
-    "BLOCK", "CHUNK", "FASTMATH", "FILL", "ROW_NUMBER", "Kernel", "address_of", "available_threads", "describe",
-    "fill_function", "lazy_fill_function", "loadable", "loadable_type", "square",
+    "BLOCK",
+    "CHUNK",
+    "EVALUATOR",
+    "FASTMATH",
+    "ROW_NUMBER",
+    "Kernel",
+    "address_of",
+    "available_threads",
+    "describe",
+    "evaluator",
+    "lazy_evaluator",
+    "loadable",
+    "loadable_type",
+    "square",
 ]  # fmt: skip
 
+fill_function = evaluator  # its former name
 Array = NDArray[np.float64]
 Part = TypeVar("Part", float, Array)
 
@@ -55,10 +69,10 @@ def square(lower: Array, d: int) -> Array:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A fill with the data of its own: everything but the rows and the point."""
+    """An evaluator with the data of its own: everything but the rows and the point."""
 
-    fill: Any
-    """The compiled fill function."""
+    evaluator: Any
+    """The compiled evaluator function."""
     dim: int
     """Tangent parameters d."""
     components: int = 1
@@ -74,7 +88,7 @@ class Kernel:
     fixed: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "address", address_of(self.fill))
+        object.__setattr__(self, "address", address_of(self.evaluator, EVALUATOR))
         if self.loss.code == USER_CODE:
             raise TypeError(
                 f"loss={self.loss.name!r}: a loss of your own cannot be used inside a compiled model; "
@@ -169,7 +183,7 @@ class Kernel:
         )
 
     def _rows(self, theta: Array, columns: NDArray[np.int64], lo: int, hi: int, jacobian: int, values: Array) -> None:
-        """What the fill computes for the rows [lo, hi)."""
+        """What the evaluator computes for the rows [lo, hi)."""
         rows_chunk(self.address, theta, columns, lo, hi, *self.fixed[:4], self.fixed[5], jacobian, values)
 
     def _reduce(self, chunk: Callable[[int, int], Part], n: int) -> Part:

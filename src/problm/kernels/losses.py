@@ -7,8 +7,9 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from ..jit.addresses import FASTMATH, caller
+from ..jit.addresses import caller
 from ..jit.njit import part
+from .evaluator import FASTMATH
 
 _f8, _i8 = types.float64, types.int64
 COMPILED = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}

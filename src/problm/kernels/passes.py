@@ -1,6 +1,6 @@
 """Compiled passes over a chunk of rows: the same for every model.
 
-They load columns, call the model's fill (`problm.jit.addresses`), apply the loss (`problm.kernels.losses`) and
+They load columns, call the model's evaluator (`problm.kernels.evaluator`), apply the loss (`problm.kernels.losses`) and
 accumulate
 
     cost, g = sum w J^T r, H = sum w J^T J and, for a batch, sum (w J^T r)(w J^T r)^T
@@ -19,11 +19,12 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ..jit.addresses import BLOCK, FASTMATH, address_of, call_fill, caller
+from ..jit.addresses import address_of, caller
 from ..jit.gram import PRODUCTS, add_products, call_products
 from ..jit.njit import njit, part
 from ..jit.vectors import elementwise, multiply, multiply_add
 from .columns import load_rows
+from .evaluator import BLOCK, FASTMATH, call_evaluator
 from .losses import ROBUST, call_robust, plain_costs
 
 _f8, _i8 = types.float64, types.int64
@@ -114,20 +115,20 @@ LINEARIZE = types.void(*_CHUNK_ARGS, _i8, _f8[::1], _f8[::1])
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def call_linearize(
-    typing: Any, at: Any, fill: Any, theta: Any, columns: Any, lo: Any, hi: Any, program: Any, constants: Any, d: Any,
-    p: Any, code: Any, tools: Any, scale: Any, outer: Any, costs: Any, sums: Any,
+    typing: Any, at: Any, evaluator: Any, theta: Any, columns: Any, lo: Any, hi: Any, program: Any, constants: Any,
+    d: Any, p: Any, code: Any, tools: Any, scale: Any, outer: Any, costs: Any, sums: Any,
 ) -> Any:  # fmt: skip
     return LINEARIZE.return_type(_i8, *LINEARIZE.args), caller(LINEARIZE)
 
 
 @njit(LINEARIZE, lazy=True, **_compiled)
 def linearize_chunk(  # type: ignore[no-untyped-def]
-    fill, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, outer, costs, sums
+    evaluator, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, outer, costs, sums
 ):
     """Add cost, gradient, lower triangles of H and of the outer products of rows [lo, hi) to ``sums``."""
     rows = np.empty((columns.shape[0], BLOCK))
-    # Behind the fill's own rows: residual and Jacobian of one component, weighted (1 + d), the blocks' gradients (d)
-    # and, for several components, a copy of the residuals (p).
+    # Behind the evaluator's own rows: residual and Jacobian of one component, weighted (1 + d), the blocks' gradients
+    # (d) and, for several components, a copy of the residuals (p).
     out = np.empty((p * (1 + d) + 1 + 2 * d + p, BLOCK))
     scaled, grad, kept = p * (1 + d), (p + 1) * (1 + d), (p + 1) * (1 + d) + d
     cost = np.empty(BLOCK)
@@ -144,7 +145,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
     while pos < hi:
         m = min(BLOCK, hi - pos)
         _call_load(load, columns, pos, m, rows)
-        call_fill(fill, theta, rows, m, program, constants, 1, out)
+        call_evaluator(evaluator, theta, rows, m, program, constants, 1, out)
         if code == 0:
             sums[0] += plain_costs(out, m, p, cost)
         else:
@@ -187,7 +188,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
 
 @njit(_f8(*_CHUNK_ARGS, _f8[::1]), lazy=True, **_compiled)
 def costs_chunk(  # type: ignore[no-untyped-def]
-    fill, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, costs
+    evaluator, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, costs
 ):
     """The sum of the costs of rows [lo, hi); each of them is written to ``costs`` if that has room."""
     rows = np.empty((columns.shape[0], BLOCK))
@@ -200,7 +201,7 @@ def costs_chunk(  # type: ignore[no-untyped-def]
     while pos < hi:
         m = min(BLOCK, hi - pos)
         _call_load(load, columns, pos, m, rows)
-        call_fill(fill, theta, rows, m, program, constants, 0, out)
+        call_evaluator(evaluator, theta, rows, m, program, constants, 0, out)
         if code == 0:
             total += plain_costs(out, m, p, cost)
         else:
@@ -214,7 +215,7 @@ def costs_chunk(  # type: ignore[no-untyped-def]
 
 @njit(_f8(*_CHUNK_ARGS, _f8[:, ::1]), lazy=True, **_compiled)
 def leverage_chunk(  # type: ignore[no-untyped-def]
-    fill, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, root
+    evaluator, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, root
 ):
     """The largest ``w ||J_i root||^2`` of rows [lo, hi), with root (d, rank); NaN if one is not a number."""
     rows = np.empty((columns.shape[0], BLOCK))
@@ -226,7 +227,7 @@ def leverage_chunk(  # type: ignore[no-untyped-def]
     while pos < hi:
         m = min(BLOCK, hi - pos)
         _call_load(load, columns, pos, m, rows)
-        call_fill(fill, theta, rows, m, program, constants, 1, out)
+        call_evaluator(evaluator, theta, rows, m, program, constants, 1, out)
         for i in range(m):
             found[i] = 0.0
             weight[i] = 1.0
@@ -250,8 +251,8 @@ def leverage_chunk(  # type: ignore[no-untyped-def]
 
 
 @njit(types.void(*_CHUNK_ARGS[:9], _i8, _i8, _f8[:, ::1]), lazy=True, nogil=True, error_model="numpy")
-def rows_chunk(fill, theta, columns, lo, hi, program, constants, d, p, tools, jacobian, values):  # type: ignore[no-untyped-def]
-    """Write what the fill computes for rows [lo, hi) to ``values``: (hi - lo, p), or with derivatives p (1 + d)."""
+def rows_chunk(evaluator, theta, columns, lo, hi, program, constants, d, p, tools, jacobian, values):  # type: ignore[no-untyped-def]
+    """Write what the evaluator gives for rows [lo, hi) to ``values``: (hi - lo, p), or with derivatives p (1 + d)."""
     rows = np.empty((columns.shape[0], BLOCK))
     out = np.empty((p * (1 + d), BLOCK))
     load = _tool(tools, 0)
@@ -259,7 +260,7 @@ def rows_chunk(fill, theta, columns, lo, hi, program, constants, d, p, tools, ja
     while pos < hi:
         m = min(BLOCK, hi - pos)
         _call_load(load, columns, pos, m, rows)
-        call_fill(fill, theta, rows, m, program, constants, jacobian, out)
+        call_evaluator(evaluator, theta, rows, m, program, constants, jacobian, out)
         for i in range(m):
             for c in range(values.shape[1]):
                 values[pos - lo + i, c] = out[c, i]

@@ -1,6 +1,6 @@
 r"""A register machine that evaluates any model, compiled once.
 
-Compiling a model of the user's with Numba takes a second or more, each time in each process. Instead one fill
+Compiling a model of the user's with Numba takes a second or more, each time in each process. Instead one evaluator
 function, cached on disk, *interprets* a short program; an instruction works on a whole block of 128 rows, so
 that the cost of decoding it (a few ns) is spread over them, and each instruction is a loop that the compiler
 has vectorised. `problm.models.assembler` writes the programs.
@@ -38,9 +38,10 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ..jit import elementary as vm
-from ..jit.addresses import BLOCK, caller, fill_function
+from ..jit.addresses import caller
 from ..jit.njit import part
 from ..jit.vectors import elementwise, multiply, multiply_add, standard
+from .evaluator import BLOCK, evaluator
 
 Array = NDArray[np.float64]
 
@@ -146,9 +147,9 @@ def _address(slot, columns, outputs, registers):  # type: ignore[no-untyped-def]
     return base + (slot >> 2) * (8 * BLOCK)
 
 
-@fill_function
+@evaluator
 def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
-    """The fill: residuals, and derivatives if wanted, of a block of rows.
+    """The evaluator: residuals, and derivatives if wanted, of a block of rows.
 
     Its instructions are written out in this one function: Numba optimises a function once more for each level of
     calls above it.

@@ -11,11 +11,11 @@ import math
 import numpy as np
 
 from ..jit import elementary as vm
-from ..jit.addresses import BLOCK, FASTMATH
 from ..jit.faddeeva import w as _w
 from ..jit.intrinsics import select
 from ..jit.njit import njit, part
 from . import tape
+from .evaluator import BLOCK, FASTMATH
 from .tape import SCALAR, VECTOR, get, put
 
 _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}

@@ -158,10 +158,12 @@ class Model:
             return [(f - y) / sigma], None if by is None else [[g / sigma for g in by]]
 
         def compiled() -> Any:
-            from .numba_function import row_fill
+            from .numba_function import row_evaluator
 
             assert self.function is not None
-            return row_fill(self.function, self.derivative, (n_variables,), n_parameters, curve=True, weighted=weighted)
+            return row_evaluator(
+                self.function, self.derivative, (n_variables,), n_parameters, curve=True, weighted=weighted
+            )
 
         made = self._kernel(("curve", n_variables, n_parameters, weighted), residual, compiled, loss, threads)
         self._made["last", n_variables, n_parameters, weighted] = made
@@ -185,10 +187,10 @@ class Model:
             return self._rows(widths, n_parameters)
 
         def compiled() -> Any:
-            from .numba_function import row_fill
+            from .numba_function import row_evaluator
 
             assert self.function is not None
-            return row_fill(self.function, self.derivative, widths, n_parameters)
+            return row_evaluator(self.function, self.derivative, widths, n_parameters)
 
         return self._kernel(("rows", widths, n_parameters), residual, compiled, loss, threads)
 
@@ -206,8 +208,8 @@ class Model:
                 program = assemble(residuals, by or derivatives(residuals, d), d)
                 self._made[key] = Kernel(tape.run, d, program.components, program.code, program.constants)
             except TraceError:
-                fill = compiled()
-                self._made[key] = Kernel(fill.fill, d, fill.components)
+                made = compiled()
+                self._made[key] = Kernel(made.evaluator, d, made.components)
         kernel: Kernel = self._made[key]
         return replace(kernel, loss=loss, threads=threads)
 
@@ -217,10 +219,10 @@ class Model:
             return [f], None if by is None else [by]
 
         def compiled() -> Any:
-            from .numba_function import row_fill
+            from .numba_function import row_evaluator
 
             assert self.function is not None
-            return row_fill(self.function, self.derivative, (n_variables,), n_parameters, curve=True, target=False)
+            return row_evaluator(self.function, self.derivative, (n_variables,), n_parameters, curve=True, target=False)
 
         self._check(n_variables, n_parameters)
         key = ("values", n_variables, n_parameters)

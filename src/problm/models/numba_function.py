@@ -1,7 +1,7 @@
 """Row functions that cannot be recorded as expressions, compiled by Numba.
 
 A function with an ``if`` on its arguments, a loop until convergence or the like is compiled as it is and called row
-by row inside a fill. Its derivatives come from the user's Jacobian, compiled too; else from the complex step
+by row inside an evaluator. Its derivatives come from the user's Jacobian, compiled too; else from the complex step
 ``Im f(theta + ih) / h``, exact to rounding, if the function compiles for complex numbers and agrees there with
 differences; else from central differences. Compiled in the process, not cached on disk: a closure's code does not
 say what it closes over. It takes a second or two.
@@ -23,7 +23,7 @@ from numba.extending import overload
 from numba.np.unsafe.ndarray import to_fixed_tuple
 from numpy.typing import NDArray
 
-from ..jit.addresses import FILL
+from ..kernels.evaluator import EVALUATOR
 from .tracing import Rules, instrumented, names_in
 
 Array = NDArray[np.float64]
@@ -41,10 +41,10 @@ _NOT_ANALYTIC = {"abs", "fabs", "absolute", "real", "imag", "conj", "conjugate",
 
 
 @dataclass(frozen=True)
-class RowFill:
-    """A compiled fill, the number of residuals in a row, and how derivatives are computed."""
+class RowEvaluator:
+    """A compiled evaluator, the number of residuals in a row, and how derivatives are computed."""
 
-    fill: Any
+    evaluator: Any
     components: int
     derivatives: str
 
@@ -146,7 +146,7 @@ def _count(function: Callable[..., Any], widths: Sequence[int], n_parameters: in
         return int(np.size(np.asarray(function(rng.uniform(0.5, 1.5, n_parameters), *row))))
 
 
-def row_fill(
+def row_evaluator(
     function: Callable[..., Any],
     jacobian: Callable[..., Any] | None,
     widths: Sequence[int],
@@ -155,8 +155,8 @@ def row_fill(
     curve: bool = False,
     target: bool = True,
     weighted: bool = False,
-) -> RowFill:
-    """Compile a fill that calls the function row by row.
+) -> RowEvaluator:
+    """Compile an evaluator that calls the function row by row.
 
     Parameters
     ----------
@@ -191,11 +191,11 @@ def row_fill(
             "functions of math or numpy on numbers, or pass it as a NumPy function. Numba says: "
             + " ".join(str(error).split())[:600]
         ) from None
-    return RowFill(_fill(value, derivative, p, d, sum(widths), curve and target, weighted), p, how)
+    return RowEvaluator(_evaluator(value, derivative, p, d, sum(widths), curve and target, weighted), p, how)
 
 
-def _fill(value: Any, derivative: Any, p: int, d: int, n_columns: int, curve: bool, weighted: bool) -> Any:
-    def fill(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
+def _evaluator(value: Any, derivative: Any, p: int, d: int, n_columns: int, curve: bool, weighted: bool) -> Any:
+    def evaluator(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
         r = np.zeros(p)
         g = np.zeros(p * d)
         for i in range(m):
@@ -210,7 +210,7 @@ def _fill(value: Any, derivative: Any, p: int, d: int, n_columns: int, curve: bo
                 for k in range(p * d):
                     out[p + k, i] = scale * g[k]
 
-    return njit(FILL, nogil=True, error_model="numpy")(fill)
+    return njit(EVALUATOR, nogil=True, error_model="numpy")(evaluator)
 
 
 def _differences(value: Any, p: int, d: int) -> Any:

@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from ..jit.addresses import FASTMATH
 from ..jit.njit import njit
+from ..kernels.evaluator import FASTMATH
 from ..kernels.robust import rho
 
 _f8, _i8 = types.float64, types.int64

@@ -72,7 +72,7 @@ def added(theta, delta):  # type: ignore[no-untyped-def]
     error_model="numpy",
 )  # fmt: skip
 def compiled_steps(  # type: ignore[no-untyped-def]
-    linearize, fill, columns, n, program, constants, d, p, code, tools, scale, encode, move, A1, A2,
+    linearize, evaluator, columns, n, program, constants, d, p, code, tools, scale, encode, move, A1, A2,
     limits, points, trail, gradient, hessian, largest, state, history,
 ):  # fmt: skip
     """Steps tried, and everything else brought up to date: where the last step that was taken led to.
@@ -147,7 +147,7 @@ def compiled_steps(  # type: ignore[no-untyped-def]
             for a in range(len(sums)):
                 sums[a] = 0.0
             call_linearize(
-                linearize, fill, read, columns, 0, n, program, constants, d, p, code, tools, scale, 0, none, sums
+                linearize, evaluator, read, columns, 0, n, program, constants, d, p, code, tools, scale, 0, none, sums
             )
             total = 0.0
             for a in range(len(sums)):

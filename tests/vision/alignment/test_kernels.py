@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, map_coordinates
 
 from problm.losses import LOSSES, Loss
-from problm.vision.alignment.kernels import warp_fill
+from problm.vision.alignment.kernels import warp_evaluator
 from problm.vision.alignment.problem import AlignmentProblem
 from problm.vision.alignment.warps import MODELS, transform
 from problm.vision.images.image import Image
@@ -40,7 +40,7 @@ def pair(color: bool = False, masked: bool = False, kind: str = "f4") -> tuple[I
 
 
 def rowwise(problem: AlignmentProblem, theta: Array) -> tuple[Array, Array]:
-    """Residuals (n, p) and derivatives (n, p, d) straight from the fill."""
+    """Residuals (n, p) and derivatives (n, p, d) straight from the evaluator."""
     kernel, n = problem.kernel, problem.n
     p, d = kernel.components, kernel.dim
     columns = np.column_stack([np.asarray(c, dtype=float).reshape(n, -1) for c in problem.data.columns]).T
@@ -49,7 +49,7 @@ def rowwise(problem: AlignmentProblem, theta: Array) -> tuple[Array, Array]:
         m = min(128, n - lo)
         rows, out = np.zeros((len(columns), 128)), np.zeros((p * (1 + d), 128))
         rows[:, :m] = columns[:, lo : lo + m]
-        warp_fill(theta, rows, m, kernel.program, kernel.constants, 1, out)
+        warp_evaluator(theta, rows, m, kernel.program, kernel.constants, 1, out)
         residuals[lo : lo + m] = out[:p, :m].T
         jacobian[lo : lo + m] = out[p:, :m].T.reshape(m, p, d)
     return residuals, jacobian

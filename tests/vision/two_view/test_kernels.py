@@ -64,14 +64,16 @@ CASES = list(cases())
 
 
 def evaluate(model, frame, theta, x, jacobian):
-    """Residuals (n, p) and, if wanted, derivatives (n, p, d), straight from the fill."""
+    """Residuals (n, p) and, if wanted, derivatives (n, p, d), straight from the evaluator."""
     p, d, out = model.components, model.dim, []
     for lo in range(0, len(x), 128):
         part = x[lo : lo + 128]
         rows, values = np.zeros((4, 128)), np.empty((p * (1 + d), 128))
         rows[:, : len(part)] = part.T
         none = np.empty(0)
-        model.fill(model.encoder(frame)(theta), rows, len(part), none.astype(np.int64), none, int(jacobian), values)
+        model.evaluator(
+            model.encoder(frame)(theta), rows, len(part), none.astype(np.int64), none, int(jacobian), values
+        )
         out.append(values[:, : len(part)])
     values = np.concatenate(out, axis=1)
     return values[:p].T, values[p:].reshape(p, d, -1).transpose(2, 0, 1) if jacobian else None

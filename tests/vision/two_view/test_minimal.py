@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from problm.kernels.kernel import address_of, describe
+from problm.kernels.kernel import EVALUATOR, address_of, describe
 from problm.manifolds import essential_point, rotation_exp, skew
 from problm.vision.two_view import candidates as hy
 from problm.vision.two_view import models as tv
@@ -186,8 +186,8 @@ def test_walking_downhill_arrives(kind):
         start = model.point(skew(views.t) @ views.R + 0.01 * rng.normal(size=(3, 3)))
     points, costs = start[None].copy(), np.empty(1)
     hy.descend(
-        hy.addresses(model.encode, model.retract), address_of(model.fill), model.dim, model.components, describe([x]),
-        len(x), *model.changes(frame), points, np.array([6.0, 2.0]), 25, costs,
+        hy.addresses(model.encode, model.retract), address_of(model.evaluator, EVALUATOR), model.dim, model.components,
+        describe([x]), len(x), *model.changes(frame), points, np.array([6.0, 2.0]), 25, costs,
     )  # fmt: skip
     problem = tv.two_view_problem(model, [x], frame, as_loss("truncated", 2.0))
     best = solve(problem, points[0])

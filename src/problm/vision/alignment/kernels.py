@@ -35,9 +35,9 @@ import numpy as np
 
 from ...jit.njit import njit, part
 from ...kernels.columns import _load_f4, _load_i4, _load_u1, _load_u2
-from ...kernels.kernel import BLOCK, FASTMATH, fill_function
+from ...kernels.kernel import BLOCK, FASTMATH, evaluator
 
-# Layout of the fill's int64 program ...
+# Layout of the evaluator's int64 program ...
 P_IMAGE2, P_TYPE2, P_WIDTH2, P_HEIGHT2, P_CHANNELS = 0, 1, 2, 3, 4
 P_WIDTH1, P_HEIGHT1, P_MODEL, P_RIGHT, P_PHOTOMETRIC = 5, 6, 7, 8, 9
 P_WEIGHT2, P_ESM, P_IMAGE1, P_TYPE1 = 10, 11, 12, 13
@@ -266,8 +266,8 @@ def _products(theta, m, program, first, work, out):  # type: ignore[no-untyped-d
             out[first + 3, i] = work[15, i] * work[0, i] + work[16, i] * work[1, i]
 
 
-@fill_function
-def warp_fill(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
+@evaluator
+def warp_evaluator(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
     """Residuals and derivatives of a block of pixels; theta is H (9, by rows), gain, bias.
 
     The first column is the number of the pixel in image 1, the following ones are its values.

@@ -81,7 +81,7 @@ class AlignmentProblem(CompiledProblem):
         program = _program(image1, image2, model, photometric, weights)
         constants = _constants(image1, image2, self.frame, outside)
         kernel = Kernel(
-            ak.warp_fill,
+            ak.warp_evaluator,
             move.dim,
             image1.channels,
             program,
@@ -101,7 +101,14 @@ class AlignmentProblem(CompiledProblem):
             averaged = program.copy()
             averaged[ak.P_ESM] = 1
             self._batch_kernel = Kernel(
-                ak.warp_fill, move.dim, image1.channels, averaged, constants, kernel.keep, kernel.loss, kernel.threads
+                ak.warp_evaluator,
+                move.dim,
+                image1.channels,
+                averaged,
+                constants,
+                kernel.keep,
+                kernel.loss,
+                kernel.threads,
             )
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:

@@ -27,7 +27,7 @@ _f8, _f4, _i8, _i4 = types.float64, types.float32, types.int64, types.int32
     types.void(_f8[::1], _i4[::1], _i8[::1], _f8[::1], _f4[:, ::1], _f4[::1]),
     nogil=True,
     error_model="numpy",
-    fastmath=FASTMATH,  # as the fill: what they share is compiled once more for callers with other options
+    fastmath=FASTMATH,  # as the evaluator: what they share is compiled once more for callers with other options
 )
 def look_up(theta, pixels, program, constants, values, weights):  # type: ignore[no-untyped-def]
     """Image 2 as image 1 sees it: gain I2 + bias (k, channels) and the weight (k,) at k pixels of image 1."""

@@ -24,9 +24,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from ...jit.addresses import BLOCK, FASTMATH
 from ...jit.njit import njit
 from ...kernels.columns import load_rows
+from ...kernels.evaluator import BLOCK, FASTMATH
 from ...kernels.passes import add_row_products
 from ...kernels.robust import block_costs
 from ...manifolds import rotate

@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from ...jit.addresses import FASTMATH
 from ...jit.njit import njit
+from ...kernels.evaluator import FASTMATH
 from ...kernels.robust import curvature, rho
 from .projection import NUMBER, coefficients, distorted
 

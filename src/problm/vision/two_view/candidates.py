@@ -29,8 +29,9 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ...jit.addresses import ENCODE, FASTMATH, MOVE, address_of, call_encode, call_move, caller
+from ...jit.addresses import ENCODE, MOVE, address_of, call_encode, call_move, caller
 from ...jit.njit import njit
+from ...kernels.evaluator import FASTMATH
 from ...kernels.passes import LINEARIZE, call_linearize, linearize_chunk, tools
 from ...linalg.cholesky_compiled import cholesky, solve
 from ...manifolds import compiled, internal, multiply
@@ -147,15 +148,15 @@ def _damped_step(sums, d, damping, matrix, factor, step):  # type: ignore[no-unt
 
 
 @compiled
-def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, steps, costs):  # type: ignore[no-untyped-def]
+def descend(calls, evaluator, d, components, columns, m, A1, A2, starts, scales, steps, costs):  # type: ignore[no-untyped-def]
     """Move each start downhill on the first m matches: ``steps`` trial steps at each of the ``scales`` in turn.
 
     Parameters
     ----------
     calls
         `addresses` of the model.
-    fill, d, components, columns
-        Address of the fill, its tangent parameters and residuals a match, and the matches' descriptor
+    evaluator, d, components, columns
+        Address of the evaluator, its tangent parameters and residuals a match, and the matches' descriptor
         (`problm.kernels.kernel.describe`).
     A1, A2
         What the encoder takes of the frame.
@@ -177,8 +178,8 @@ def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, step
             scale = scales[level]
             sums = np.zeros(width)
             call_linearize(
-                calls[2], fill, call_encode(calls[0], theta, A1, A2), columns, 0, m, no_int, no_float, d, components,
-                SMOOTH_TRUNCATED, calls[3], scale, 0, no_float, sums,
+                calls[2], evaluator, call_encode(calls[0], theta, A1, A2), columns, 0, m, no_int, no_float, d,
+                components, SMOOTH_TRUNCATED, calls[3], scale, 0, no_float, sums,
             )  # fmt: skip
             for _ in range(steps):
                 if not _damped_step(sums, d, damping, matrix, factor, step):
@@ -186,7 +187,7 @@ def descend(calls, fill, d, components, columns, m, A1, A2, starts, scales, step
                 moved = call_move(calls[1], theta, step)
                 trial = np.zeros(width)
                 call_linearize(
-                    calls[2], fill, call_encode(calls[0], moved, A1, A2), columns, 0, m, no_int, no_float, d,
+                    calls[2], evaluator, call_encode(calls[0], moved, A1, A2), columns, 0, m, no_int, no_float, d,
                     components, SMOOTH_TRUNCATED, calls[3], scale, 0, no_float, trial,
                 )  # fmt: skip
                 if trial[0] < sums[0]:

@@ -18,7 +18,7 @@ from ...losses import Loss, as_loss
 from ...manifolds import ROTATION, compiled, multiply
 from ...solver.loop import solve
 from .consensus import inlier_quantile, log_chance
-from .kernels import encode_rotation, homography_sampson_fill
+from .kernels import encode_rotation, homography_sampson_evaluator
 from .models import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
 from .pose import turned_rotation
 from .result import residual_norms
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 TURN = Model(
-    "rotation", None, 2, 3, homography_sampson_fill, 2, encode_rotation, ROTATION.retract,
+    "rotation", None, 2, 3, homography_sampson_evaluator, 2, encode_rotation, ROTATION.retract,
     lambda X: np.asarray(X, dtype=np.float64).ravel(), lambda theta: theta.reshape(3, 3), "B2",
 )  # fmt: skip
 """The homography of a camera that only turns."""

@@ -4,7 +4,7 @@ r"""Compiled residuals of two-view geometry: Sampson error of E and F, transfer 
 but its residual is always measured in the coordinates the matches came in, normally pixels: the *encoders* fold
 the two 3 x 3 coordinate changes into the matrix, ``F = A2' E A1`` with ``A = K^-1`` (``H = A2^-1 G A1``), and
 into its derivatives by the tangent parameters. So no match is ever copied or rescaled, errors and thresholds
-are exact pixels whatever the focal lengths, and one fill serves E (5 parameters) and F (7), reading their
+are exact pixels whatever the focal lengths, and one evaluator serves E (5 parameters) and F (7), reading their
 number off the length of the encoded point.
 
 **Sampson error** of ``x2' F x1 = 0`` for x1 = (a, b, 1), x2 = (c, d, 1), with l = F x1 and m = F' x2:
@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...kernels.kernel import BLOCK, fill_function, lazy_fill_function
+from ...kernels.kernel import BLOCK, evaluator, lazy_evaluator
 from ...manifolds import compiled, internal, multiply, tangent_basis
 
 
-@fill_function
-def sampson_fill(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
+@evaluator
+def sampson_evaluator(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
     """Sampson error of F (module docstring); rows: x1, y1, x2, y2."""
     f0, f1, f2, f3, f4, f5 = theta[0], theta[1], theta[2], theta[3], theta[4], theta[5]
     f6, f7, f8 = theta[6], theta[7], theta[8]
@@ -72,8 +72,8 @@ def sampson_fill(theta, rows, m, program, constants, jacobian, out):  # type: ig
             out[1 + k, i] = first + d5 * G[5, i] + d6 * G[6, i] + d7 * G[7, i] + d8 * G[8, i]
 
 
-@lazy_fill_function
-def transfer_fill(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
+@lazy_evaluator
+def transfer_evaluator(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
     """Symmetric transfer error of H: (H x1 - x2, H^-1 x2 - x1); rows: x1, y1, x2, y2."""
     half = theta.shape[0] // 2
     dim = half // 9 - 1
@@ -102,9 +102,9 @@ def transfer_fill(theta, rows, m, program, constants, jacobian, out):  # type: i
                 out[j0 + dim, i] = (d3 * x + d4 * y + d5 - P[1, i] * dw) * s
 
 
-@lazy_fill_function
-def homography_sampson_fill(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
-    """Sampson error of H (module docstring), two residuals; rows: x1, y1, x2, y2; theta as for `transfer_fill`."""
+@lazy_evaluator
+def homography_sampson_evaluator(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
+    """Sampson error of H (module docstring), two residuals; rows: x1, y1, x2, y2; theta as for `transfer_evaluator`."""
     h0, h1, h2, h3, h4, h5 = theta[0], theta[1], theta[2], theta[3], theta[4], theta[5]
     h6, h7, h8 = theta[6], theta[7], theta[8]
     dim = theta.shape[0] // 18 - 1

@@ -29,11 +29,11 @@ from .kernels import (
     encode_essential,
     encode_fundamental,
     encode_homography,
-    homography_sampson_fill,
+    homography_sampson_evaluator,
     inverse,
     pose_from_angles,
-    sampson_fill,
-    transfer_fill,
+    sampson_evaluator,
+    transfer_evaluator,
     transform_matches,
 )
 from .minimal import five_point, four_point, seven_point
@@ -90,7 +90,7 @@ class Model:
     sample: int
     """Matches in a minimal sample."""
     dim: int
-    fill: Any
+    evaluator: Any
     components: int
     """Residuals a match."""
     encode: Callable[[Array, Array, Array], Array]
@@ -108,7 +108,7 @@ class Model:
         return min(self.components, 2)
 
     def encoder(self, frame: Frame) -> Callable[[Array], Array]:
-        """``theta -> what the fill reads`` for matches in this frame."""
+        """``theta -> what the evaluator reads`` for matches in this frame."""
         encode, (A1, last) = self.encode, self.changes(frame)
         return lambda theta: encode(theta, A1, last)
 
@@ -128,19 +128,19 @@ def _unit(X: Array) -> Array:
 
 
 ESSENTIAL = Model(
-    "essential matrix", five_point, 5, 5, sampson_fill, 1, encode_essential, move_essential,
+    "essential matrix", five_point, 5, 5, sampson_evaluator, 1, encode_essential, move_essential,
     pose_of_essential, _essential_matrix_of,
 )  # fmt: skip
 FUNDAMENTAL = Model(
-    "fundamental matrix", seven_point, 7, 7, sampson_fill, 1, encode_fundamental, move_fundamental,
+    "fundamental matrix", seven_point, 7, 7, sampson_evaluator, 1, encode_fundamental, move_fundamental,
     fundamental_point, fundamental_from_point,
 )  # fmt: skip
 HOMOGRAPHY = Model(
-    "homography", four_point, 4, 8, transfer_fill, 4, encode_homography, walk_sphere,
+    "homography", four_point, 4, 8, transfer_evaluator, 4, encode_homography, walk_sphere,
     _unit, lambda theta: theta.reshape(3, 3), "B2",
 )  # fmt: skip
 HOMOGRAPHY_SAMPSON = Model(
-    "homography", four_point, 4, 8, homography_sampson_fill, 2, encode_homography, walk_sphere,
+    "homography", four_point, 4, 8, homography_sampson_evaluator, 2, encode_homography, walk_sphere,
     _unit, lambda theta: theta.reshape(3, 3), "B2",
 )  # fmt: skip
 
@@ -160,7 +160,7 @@ def angles_from_pose(R: Array, t: Array) -> Array:
 
 
 ESSENTIAL_ANGLES = Model(
-    "essential matrix", five_point, 5, 5, sampson_fill, 1, encode_angles, add_angles,
+    "essential matrix", five_point, 5, 5, sampson_evaluator, 1, encode_angles, add_angles,
     _angles_of, lambda theta: _essential_matrix_of(pose_from_angles(theta)),
 )  # fmt: skip
 
@@ -181,7 +181,7 @@ def two_view_problem(
     rng: np.random.Generator | int | None = 0,
 ) -> CompiledProblem:
     """The problem of fitting ``model`` to matches, columns x1 y1 x2 y2 in all."""
-    kernel = Kernel(model.fill, model.dim, model.components, loss=loss, threads=threads)
+    kernel = Kernel(model.evaluator, model.dim, model.components, loss=loss, threads=threads)
     moves = (model.encode, model.retract, *model.changes(frame))
     return CompiledProblem(
         kernel, columns, retract=model.retract, encode=model.encoder(frame), moves=moves, fused=True, rng=rng

@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.kernel import Kernel, address_of, describe
+from ...kernels.kernel import EVALUATOR, Kernel, address_of, describe
 from ...support.suggest import suggest
 from .candidates import SOLVER, addresses, descend, hypothesize, score
 from .consensus import estimate_threshold, inlier_quantile, noise_scale, once_each, vote_weights
@@ -102,7 +102,7 @@ class Pool:
         self.columns = np.ascontiguousarray(self.x.T, dtype=np.float32)
         self.local = frame.transform(self.x)
         self.table = describe([self.x])
-        self.fill = address_of(model.fill)
+        self.evaluator = address_of(model.evaluator, EVALUATOR)
         self.changes = model.changes(frame)
         self.calls = addresses(model.encode, model.retract)
 
@@ -131,7 +131,17 @@ class Pool:
         costs = np.empty(len(points))
         model = self.model
         descend(
-            self.calls, self.fill, model.dim, model.components, table, m, *self.changes, points, scales, steps, costs
+            self.calls,
+            self.evaluator,
+            model.dim,
+            model.components,
+            table,
+            m,
+            *self.changes,
+            points,
+            scales,
+            steps,
+            costs,
         )
         return costs
 
@@ -177,7 +187,7 @@ class Pool:
 
     @cached_property
     def _kernel(self) -> Kernel:
-        return Kernel(self.model.fill, self.model.dim, self.model.components)
+        return Kernel(self.model.evaluator, self.model.dim, self.model.components)
 
     @cached_property
     def extent(self) -> float:

@@ -1,0 +1,50 @@
+r"""Models as one compiled function of a block of rows, called through its address.
+
+An *evaluator* computes residuals and derivatives of at most 128 rows. It has the signature ``EVALUATOR`` and this
+contract::
+
+    @evaluator
+    def my_evaluator(theta, rows, m, program, constants, jacobian, out):
+        # theta (q,) the point; rows (columns, 128) this block's data as float64; m <= 128 rows are valid;
+        # program, constants: int64 and float64 arrays of the model's own (addresses of images, a tape, ...);
+        # out (p * (1 + d), 128): write residual c of row i to out[c, i] and, if jacobian != 0,
+        # its derivative by tangent parameter a to out[p + c * d + a, i].
+
+The passes (`problm.kernels.passes`) call it through its address (`problm.jit.addresses`), once per block, so that they
+are compiled a single time for all models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+
+from ..jit.addresses import caller
+from ..jit.njit import njit
+
+BLOCK = 128
+
+_f8, _i8 = types.float64, types.int64
+EVALUATOR = types.void(_f8[::1], _f8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _f8[:, ::1])
+# Reassociation lets the column dot products use vector registers; NaN and infinity keep their meaning.
+FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
+
+
+def evaluator(function: Callable[..., None]) -> Any:
+    """Compile an evaluator with the signature that the kernels call, cached on disk."""
+    return njit(EVALUATOR, nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
+
+
+def lazy_evaluator(function: Callable[..., None]) -> Any:
+    """As `evaluator`, compiled when its address is first asked for: for models that most users do not need."""
+    return njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def call_evaluator(
+    typing: Any, at: Any, theta: Any, rows: Any, m: Any, program: Any, constants: Any, jacobian: Any, out: Any
+) -> Any:
+    return types.void(_i8, *EVALUATOR.args), caller(EVALUATOR)
