@@ -202,10 +202,10 @@ def test_sums_rename_what_collides():
     np.testing.assert_allclose(m(X, 1, 2, 3, 4, 5), np.exp(-2 * X) + 3 * np.sin(4 * X) + 5 * X, rtol=1e-14)
     with pytest.raises(ValueError, match="different variables"):
         formula("a*x") + formula("a*t")
-    with pytest.raises(TypeError, match="write the sum inside"):
+    with pytest.raises(TypeError, match="write it inside"):
         formula("a*x") + model(lambda x, a: a * x)
     with pytest.raises(TypeError):
-        formula("a*x") + 1
+        formula("a*x") + "1"
 
 
 # Recorded Python functions

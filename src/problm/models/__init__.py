@@ -6,10 +6,14 @@ Calls `problm.kernels`, `problm.losses`, `problm.jit` and `problm.support`, neve
 
 from typing import TYPE_CHECKING
 
+from . import peaks, responses, steps  # noqa: F401  they register their curves
 from .ready_made import CURVES as _CURVES
 
 if TYPE_CHECKING:
+    from .peaks import *  # noqa: F403
     from .ready_made import *  # noqa: F403
+    from .responses import *  # noqa: F403
+    from .steps import *  # noqa: F403
 
 globals().update(_CURVES)
 __all__ = list(_CURVES)

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
+from scipy import ndimage, optimize
 
 from . import expression as ex
 from .derivatives import derivatives
@@ -38,8 +38,8 @@ Array = NDArray[np.float64]
 SAMPLE = 32_768
 BINS = 300
 FEW = 800
-_COMBINATIONS = 1_000
-_POLISHED = 3
+_COMBINATIONS = 3_000
+_POLISHED = 4
 
 
 class Guessable(Protocol):
@@ -188,7 +188,7 @@ class _Search:
             for group in left if first is None or placed else [groups[first]]:
                 tried = _combinations(group, candidates, theta)
                 cost = self._costs(tried, placed | set(group))
-                order = np.argsort(cost)[:_POLISHED]
+                order = _valleys(cost, [len(candidates[i]) for i in group])
                 trials.append((float(cost[order[0]]), group, tried[order]))
             _, group, points = min(trials, key=lambda t: t[0])
             placed |= set(group)
@@ -297,6 +297,17 @@ def _exchanges(theta: Array, groups: list[list[int]], roles: dict[int, Shape]) -
                     point[to] = theta[source]
                 points.append(point)
     return points
+
+
+def _valleys(cost: Array, sizes: list[int]) -> NDArray[np.int64]:
+    """Places of the lowest points: of a whole grid those that lie below their neighbours, the lowest first."""
+    low = np.arange(len(cost))
+    if len(cost) == np.prod(sizes):
+        grid = cost.reshape(sizes)
+        low = np.flatnonzero(grid <= ndimage.minimum_filter(grid, 3, mode="nearest"))
+    order = low[np.argsort(cost[low], kind="stable")]
+    _, first = np.unique(cost[order], return_index=True)  # a plain, where a parameter does not matter, counts once
+    return order[np.sort(first)[:_POLISHED]]
 
 
 def _combinations(group: list[int], candidates: dict[int, Array], theta: Array) -> Array:

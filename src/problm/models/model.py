@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..losses import Loss
+from . import arithmetic
 from . import expression as ex
 from .derivatives import derivatives
 from .expression import Expression, TraceError
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
     from ..kernels.kernel import Kernel
 
 Array = NDArray[np.float64]
-Guess = Callable[[Array, Array], Sequence[float]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A model to fit: ``model(x, *parameters)``, with derivatives, for `curve_fit` and `least_squares`.
 
-    Made by `problm.formula`, `problm.model` and the functions of `problm.models`; models of the same variables can be
-    added. Parameters of the terms that have the same name get the suffixes _1, _2, ...
+    Made by `problm.formula`, `problm.model` and the functions of `problm.models`. Models of the same variables can be
+    added, subtracted, multiplied and divided, and scaled by numbers. Parameters of the terms that have the same name
+    get the suffixes _1, _2, ... (or see `prefixed`).
 
     Examples
     --------
@@ -54,7 +55,6 @@ class Model:
     body: Expression | None = None
     function: Callable[..., Any] | None = None
     derivative: Callable[..., Any] | None = None
-    guesser: Guess | None = None
     terms: tuple[Model, ...] = ()
     """The models of which this is the sum."""
     kind: str = ""
@@ -68,14 +68,13 @@ class Model:
         parameters: Sequence[str],
         variables: Sequence[str] = ("x",),
         response: str | None = None,
-        guesser: Guess | None = None,
         kind: str = "",
     ) -> Model:
-        return cls(tuple(parameters), tuple(variables), response, body, guesser=guesser, kind=kind)
+        return cls(tuple(parameters), tuple(variables), response, body, kind=kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.parameters, self.variables, self.response, self.body, self.function, self.derivative)
-        return Model, (*parts, self.guesser, self.terms, self.kind)  # programs are made anew
+        return Model, (*parts, self.terms, self.kind)  # programs are made anew
 
     @property
     def expression(self) -> str:
@@ -91,23 +90,40 @@ class Model:
         data = f"; variable{plural} {', '.join(self.variables)}" if self.body is not None else ""
         return f"Model({left}{self.expression}{named}{data})"
 
-    def __add__(self, other: object) -> Model:
-        if not isinstance(other, Model):
-            return NotImplemented
-        if self.body is None or other.body is None:
-            raise TypeError("only formulas and ready-made models can be added; write the sum inside the function")
-        if self.variables != other.variables:
-            raise ValueError(f"models of different variables, {self.variables} and {other.variables}, cannot be added")
-        terms = (*(self.terms or (self,)), *(other.terms or (other,)))
-        counts = {n: sum(n in t.parameters for t in terms) for t in terms for n in t.parameters}
-        names: list[str] = []
-        total: Expression = ex.constant(0.0)
-        for k, term in enumerate(terms, 1):
-            assert term.body is not None
-            places = {i: ex.parameter(len(names) + i) for i in range(len(term.parameters))}
-            names += [f"{n}_{k}" if counts[n] > 1 else n for n in term.parameters]
-            total = total + ex.substitute(term.body, places)
-        return Model(tuple(names), self.variables, self.response or other.response, total, terms=terms)
+    def __add__(self, other: Any) -> Model:
+        return arithmetic.add(self, other) if isinstance(other, Model | float | int) else NotImplemented
+
+    def __radd__(self, other: Any) -> Model:
+        return self.__add__(other)
+
+    def __sub__(self, other: Any) -> Model:
+        return arithmetic.add(self, -other) if isinstance(other, Model | float | int) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Model:
+        return arithmetic.scale(self, -1.0).__add__(other)
+
+    def __neg__(self) -> Model:
+        return arithmetic.scale(self, -1.0)
+
+    def __mul__(self, other: Any) -> Model:
+        if isinstance(other, float | int):
+            return arithmetic.scale(self, float(other))
+        return arithmetic.multiply(self, other) if isinstance(other, Model) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Model:
+        if isinstance(other, float | int):
+            return arithmetic.scale(self, 1.0 / other)
+        return arithmetic.multiply(self, other, "div") if isinstance(other, Model) else NotImplemented
+
+    def prefixed(self, prefix: str) -> Model:
+        """The same model with other names of its parameters: ``gaussian().prefixed("g_")``."""
+        return replace(self, parameters=tuple(f"{prefix}{n}" for n in self.parameters), _made={})
+
+    def convolved(self, shifts: Sequence[float], weights: Sequence[float]) -> Model:
+        """The model seen through an instrument: ``sum over j of weights[j] * model(x - shifts[j])``."""
+        return arithmetic.convolve(self, shifts, weights)
 
     def __call__(self, x: Any, *parameters: float) -> Any:
         """Values at ``x``: an array for one variable; a tuple of k arrays or an array (k, N) for several."""

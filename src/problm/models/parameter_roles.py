@@ -55,31 +55,46 @@ def shape_groups(by: list[Expression], body: Expression, linear: list[int], shap
 
 
 def role_of(body: Expression, index: int) -> Shape:
-    """What kind of quantity a parameter is, from how it meets the data."""
-    nodes = topological([body])
+    """What kind of quantity a parameter is, from how it meets the data; where it does so often, what says most."""
     above: dict[int, list[Expression]] = {}
-    for node in nodes:
+    for node in topological([body]):
         for a in node.args:
             above.setdefault(a.serial, []).append(node)
-    node = ex.parameter(index)
-    inverse = False
-    while True:
-        parents = above.get(node.serial, [])
-        if not parents:
-            return Shape("other")
-        parent = parents[0]
-        if parent.op == "div" and parent.args[1] is node:
-            inverse = not inverse
-        if parent.rowwise:
-            break
-        node = parent
+    shapes: list[Shape] = []
+    # Upwards from the parameter, to the nodes where it meets the data: (node, inverted, raised to a power).
+    left = [(ex.parameter(index), False, False)]
+    while left:
+        node, inverse, power = left.pop()
+        for parent in above.get(node.serial, []):
+            inverted = inverse != (parent.op == "div" and parent.args[1] is node)
+            if parent.rowwise:
+                shapes.append(_meeting(parent, node, above, index, inverted, power))
+            else:
+                squared = parent.op == "mul" and parent.args[0] is parent.args[1]
+                left.append((parent, inverted, power or squared or (parent.op == "pow" and parent.args[0] is node)))
+    return min(shapes, key=lambda s: _SAYS_MOST.index(s.role), default=Shape("other"))
+
+
+_SAYS_MOST = ("frequency", "phase", "position", "minus position", "exponent", "width", "rate", "shift", "other")
+
+
+def _meeting(
+    parent: Expression, node: Expression, above: dict[int, list[Expression]], index: int, inverse: bool, power: bool
+) -> Shape:
+    """The role of a parameter that meets the data in a node."""
     others = [a for a in parent.args if a is not node and a.rowwise]
     columns = [int(n.value) for o in others for n in topological([o]) if n.op == "variable"]
     column = columns[0] if columns else 0
     wave = _next_function(parent, above) in ("sin", "cos", "tan")
+    # k*x, (x - m)/s and what is made of them have no units.
+    pure = any(n.op in ("mul", "div") and n.rowwise and n.parametric for n in topological(others))
     if parent.op in ("add", "sub"):
         if wave and not _product_of_shift(parent, above):
             return Shape("phase")
+        if power:  # x**2 + s**2
+            return Shape("width", column=column)
+        if pure:
+            return Shape("shift", column=column)
         ahead = (parent.op == "sub") == (parent.args[1] is node)
         return Shape("position" if ahead or parent.op == "sub" else "minus position", column=column)
     if parent.op == "pow":
@@ -87,7 +102,7 @@ def role_of(body: Expression, index: int) -> Shape:
     if parent.op in ("mul", "div"):
         if wave and not inverse:
             return Shape("frequency", _slope(parent, above, index), column)
-        return Shape("width" if inverse else "rate", column=column)
+        return Shape("other" if pure else "width" if inverse else "rate", column=column)
     return Shape("width" if parent.op in ("w_real", "w_imag") else "other", column=column)
 
 
@@ -122,7 +137,10 @@ def candidates_of(shape: Shape, few: list[Array], columns: list[Array], values: 
     widths = span * np.array(_WIDTHS)
     if shape.role in ("position", "minus position"):
         places = np.quantile(x, np.linspace(0.01, 0.99, 31)) if len(x) > 31 else np.unique(x)
-        return places if shape.role == "position" else np.concatenate([-places, widths])
+        if shape.role == "minus position":
+            return np.concatenate([-places, widths])
+        beyond = span * np.array([0.03, 0.1, 0.3, 1.0])
+        return np.concatenate([x.min() - beyond[::-1], places, x.max() + beyond])
     if shape.role == "width":
         return widths
     if shape.role == "rate":
@@ -132,8 +150,10 @@ def candidates_of(shape: Shape, few: list[Array], columns: list[Array], values: 
         return np.asarray(cycles * (2.0 * np.pi / shape.slope), dtype=np.float64)
     if shape.role == "phase":
         return np.linspace(0.0, 0.75 * np.pi, 4)  # the other half of the circle is a change of sign
+    if shape.role == "shift":
+        return np.array([-30.0, -10.0, -3.0, -1.0, -0.3, 0.3, 1.0, 3.0, 10.0, 30.0])
     if shape.role == "exponent":
-        return np.array([-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0])
+        return np.array([-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0])
     return np.array([1.0, 0.1, 10.0, 0.01, 100.0, -1.0, -0.1, -10.0])
 
 
@@ -142,15 +162,15 @@ def _frequencies(x: Array, y: Array) -> Array:
     span = float(x[-1] - x[0])
     if span <= 0.0:
         return np.ones(1)
-    cells = int(min(1 << 15, max(16, len(x))))
+    # Each point in its cell of a fine grid: the periodogram of uneven points, but for the width of a cell.
+    cells = int(min(1 << 17, max(64, 16 * len(x))))
     place = np.minimum(((x - x[0]) * (cells / span)).astype(np.int64), cells - 1)
-    count = np.bincount(place, minlength=cells)
-    level = np.median(y)
-    signal = np.bincount(place, weights=y - level, minlength=cells) / np.maximum(count, 1)
+    signal = np.bincount(place, weights=y - np.median(y), minlength=cells)
     power = np.abs(np.fft.rfft(signal, 4 * cells))[1:]
     frequency = np.arange(1, len(power) + 1) / (4.0 * span)
-    # Half a cycle over the whole range cannot be told from a trend.
-    power = np.where(frequency * span >= 0.4, power, 0.0)
+    # Half a cycle over the whole range cannot be told from a trend, nor a frequency from its alias by even points.
+    finest = 0.5 / max(float(np.quantile(np.diff(x), 0.1)), span / cells)
+    power = np.where((frequency * span >= 0.4) & (frequency <= finest), power, 0.0)
     found: list[float] = []
     for _ in range(4):
         top = int(np.argmax(power))

@@ -34,7 +34,8 @@ CURVES: dict[str, Callable[..., Model]] = {}
 """The function that makes each ready-made model, by its name."""
 
 
-def _listed(maker: _Maker) -> _Maker:
+def listed(maker: _Maker) -> _Maker:
+    """Make a function that returns a model one of the ready-made ones."""
     CURVES[maker.__name__] = maker
     return maker
 
@@ -49,7 +50,7 @@ def curve(formula: Callable[..., Expression]) -> Callable[[], Model]:
 
     maker.__module__, maker.__name__, maker.__qualname__ = formula.__module__, formula.__name__, formula.__qualname__
     maker.__doc__ = formula.__doc__
-    return _listed(maker)
+    return listed(maker)
 
 
 @curve
@@ -104,7 +105,7 @@ def damped_sine(
     return amplitude * exp(-rate * x) * wave
 
 
-@_listed
+@listed
 def polynomial(degree: int) -> Model:
     """``c0 + c1 * x + ... + c_degree * x**degree``."""
     if not isinstance(degree, int) or not 0 <= degree <= 50:
