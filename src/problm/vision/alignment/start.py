@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..images.features import nearest, sift
 from ..images.image import Image
 from ..images.pyramid import halve
 
@@ -91,28 +92,16 @@ def feature_homography(image1: Image, image2: Image) -> tuple[Array | None, str]
         reduced = image
         for _ in range(levels):
             reduced = halve(reduced)
-        values = reduced.values()
-        if values.ndim == 3:
-            values = values.mean(axis=2)
-        low, high = (float(v) for v in np.percentile(values, (0.1, 99.9)))
-        picture = np.clip((values - low) * (255.0 / max(high - low, 1e-12)), 0.0, 255.0).astype(np.uint8)
-        mask = None if reduced.valid is None else reduced.valid.astype(np.uint8)
-        keypoints, described = cv2.SIFT_create(nfeatures=4000).detectAndCompute(picture, mask)
-        at = np.array([k.pt for k in keypoints], dtype=np.float64).reshape(-1, 2)
+        at, described = sift(reduced, 4000, outside=0.1)
         # Pixel x of a level is centred at 2x + 1/2 of the finer one.
         points.append((at + 0.5) * 2.0**levels - 0.5)
         descriptors.append(described)
-    if any(d is None or len(d) < 2 for d in descriptors):
+    if min(len(d) for d in descriptors) < 2:
         return None, "features: almost none were found"
-    matches = [
-        m[0]
-        for m in cv2.BFMatcher(cv2.NORM_L2).knnMatch(descriptors[0], descriptors[1], k=2)
-        if len(m) == 2 and m[0].distance < 0.8 * m[1].distance
-    ]
+    matches = nearest(descriptors[0], descriptors[1], 0.8)
     if len(matches) < _LEAST_MATCHES:
         return None, f"features: only {len(matches)} matches"
-    x1 = points[0][[m.queryIdx for m in matches]]
-    x2 = points[1][[m.trainIdx for m in matches]]
+    x1, x2 = points[0][matches[:, 0].astype(int)], points[1][matches[:, 1].astype(int)]
     threshold = 1.5e-3 * max(*image1.shape, *image2.shape) + 1.0
     matrix, inliers = cv2.findHomography(x1, x2, cv2.USAC_MAGSAC, threshold, maxIters=5000, confidence=0.999)
     agreeing = 0 if inliers is None else int(inliers.sum())

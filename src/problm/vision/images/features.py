@@ -7,12 +7,13 @@ that Lowe's ratio test would drop are often right.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .image import read_image
+from .image import Image, read_image
 
 Array = NDArray[np.float64]
 
@@ -51,37 +52,56 @@ def match_images(image1: Any, image2: Any, *, features: int = 8000, ratio: float
     >>> np.median(found.x2 - found.x1, axis=0).round(1).tolist()
     [5.0, 3.0]
     """
-    try:
-        import cv2
-    except ImportError as error:
-        raise ImportError("features of images need OpenCV: pip install 'problm[vision]'") from error
     if not 0.0 < ratio <= 1.0:
         raise ValueError(f"ratio must lie between 0 and 1, got {ratio!r}")
     if int(features) != features or features < 1:
         raise ValueError(f"features must be a whole number from 1, got {features!r}")
-    library: Any = cv2  # its type information names no SIFT
-    sift = library.SIFT_create(nfeatures=int(features))
-    places, descriptors = [], []
-    for name, source in (("image1", image1), ("image2", image2)):
-        values = read_image(source, name).values()
-        low, high = float(values.min()), float(values.max())
-        # OpenCV's SIFT takes 8 bits; floats and 16-bit images are stretched to them.
-        grey = np.asarray((values - low) * (255.0 / (high - low)) if high > low else 0.0 * values)
-        points, described = sift.detectAndCompute(np.round(grey).astype(np.uint8), None)
-        places.append(np.array([p.pt for p in points], dtype=np.float64).reshape(-1, 2))
-        descriptors.append(np.empty((0, 128), np.float32) if described is None else described)
-    if min(len(d) for d in descriptors) < 2:
-        return Matches(np.empty((0, 2)), np.empty((0, 2)), np.empty(0))
-    forth = cv2.BFMatcher(cv2.NORM_L2).knnMatch(descriptors[0], descriptors[1], k=2)
-    back = {m.queryIdx: m.trainIdx for m in cv2.BFMatcher(cv2.NORM_L2).match(descriptors[1], descriptors[0])}
+    pictures = read_image(image1, "image1"), read_image(image2, "image2")
+    (places1, described1), (places2, described2) = (sift(picture, int(features)) for picture in pictures)
+    found = nearest(described1, described2, ratio)
+    # A corner with two orientations is two features in one place: each place counts once.
+    x1, x2 = places1[found[:, 0].astype(int)], places2[found[:, 1].astype(int)]
+    first = np.unique(np.concatenate([x1, x2], axis=1), axis=0, return_index=True)[1]
+    keep = np.sort(first)
+    return Matches(x1[keep], x2[keep], found[keep, 2])
+
+
+def sift(image: Image, features: int, outside: float = 0.0) -> tuple[Array, NDArray[np.float32]]:
+    """Places (n, 2) and descriptors (n, 128) of SIFT features, the strongest, in the valid part of an image.
+
+    ``outside`` is the percentage of values at each end that may be cut off: OpenCV's SIFT takes 8 bits, to which the
+    others are stretched.
+    """
+    values = image.values()
+    if values.ndim == 3:
+        values = values.mean(axis=2)
+    low, high = (float(v) for v in np.percentile(values, (outside, 100.0 - outside)))
+    grey = np.clip((values - low) * (255.0 / (high - low)), 0.0, 255.0) if high > low else np.zeros_like(values)
+    mask = None if image.valid is None else image.valid.astype(np.uint8)
+    points, described = (
+        _opencv().SIFT_create(nfeatures=features).detectAndCompute(np.round(grey).astype(np.uint8), mask)
+    )
+    places = np.array([p.pt for p in points], dtype=np.float64).reshape(-1, 2)
+    return places, np.empty((0, 128), np.float32) if described is None else described
+
+
+def nearest(one: NDArray[np.float32], other: NDArray[np.float32], ratio: float) -> Array:
+    """Descriptors that are nearest to each other: rows of both numbers and the ratio, (k, 3), the smallest first."""
+    if min(len(one), len(other)) < 2:
+        return np.empty((0, 3))
+    cv2 = _opencv()
+    forth = cv2.BFMatcher(cv2.NORM_L2).knnMatch(one, other, k=2)
+    back = {m.queryIdx: m.trainIdx for m in cv2.BFMatcher(cv2.NORM_L2).match(other, one)}
     rows = [
         (m.queryIdx, m.trainIdx, m.distance / max(second.distance, 1e-12))
         for m, second in forth
         if back.get(m.trainIdx) == m.queryIdx
     ]
-    found = np.array(sorted((r for r in rows if r[2] <= ratio), key=lambda r: r[2]), dtype=np.float64).reshape(-1, 3)
-    # A corner with two orientations is two features in one place: each place counts once.
-    x1, x2 = places[0][found[:, 0].astype(int)], places[1][found[:, 1].astype(int)]
-    first = np.unique(np.concatenate([x1, x2], axis=1), axis=0, return_index=True)[1]
-    keep = np.sort(first)
-    return Matches(x1[keep], x2[keep], found[keep, 2])
+    return np.array(sorted((r for r in rows if r[2] <= ratio), key=lambda r: r[2]), dtype=np.float64).reshape(-1, 3)
+
+
+def _opencv() -> Any:
+    try:
+        return import_module("cv2")
+    except ImportError as error:
+        raise ImportError("features of images need OpenCV: pip install 'problm[vision]'") from error
