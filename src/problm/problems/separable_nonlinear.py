@@ -10,8 +10,7 @@ the cost falls, until the promised decrease is below 1e-12 of the block's cost. 
 norm, so it does not enter. *Reduction*: with ``J_z = Q R`` the residuals and Jacobian are those of ``(I - QQ')
 [r, J_theta]``: the gradient is exact at the inner minimum (the envelope theorem), J'J the Schur complement.
 
-*A function of theta.* Inner solves start from the z of the last linearised theta (``z``); a trial writes
-elsewhere and leaves them alone, and what an accepted trial found becomes the start when it is next read.
+*A function of theta.* Inner solves start from the z of the last linearised theta (`problm.problems.warm_starts`).
 Because every solve runs to 1e-12, costs depend on the starts, and on the order of evaluations, by no more than
 about that, as long as a block has one valley.
 """
@@ -27,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..linalg.normal import Normal
 from ..losses import Loss
 from .sampled import SampledProblem
+from .warm_starts import WarmStarts
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -99,20 +99,14 @@ class SeparableProblem(SampledProblem):
         self.cost_bound = self.loss.bound
         self._residual, self._jac, self._inner_jac = residual, jac, inner_jac
         self.move = retract
-        self._trial = self.z.copy()
-        self._stamp = np.full(len(self.z), -1, dtype=np.int64)
-        self._count = 0
-        self._here: tuple[int, Any] = (0, None)  # number and theta last linearised
-        self._latest: tuple[int, Any] = (0, None)
+        self._starts = WarmStarts(self.z)
         self._size = 0  # p, known from the first residuals
 
     def linearize(self, theta: Any, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
-        if theta is not self._here[1]:
-            self._here = self._number(theta)
+        self._starts.linearize_at(theta)
         total = Normal.zero(self.dim, outer)
         for start, rows, data in self._chunks(lo, hi):
-            known = self._stamp[rows] == self._here[0]
-            z = np.where(known[:, None], self._trial[rows], self.z[rows])
+            z = self._starts.read(rows)
             r, Jz = self._solve(theta, z, data)
             self.z[rows] = z
             J = self._outer_jacobian(theta, z, data, r.shape[1])
@@ -149,28 +143,19 @@ class SeparableProblem(SampledProblem):
         """The eliminated parameters (n, q) at theta."""
         for _ in self._evaluate(theta, 0, self.n):
             pass
-        return self._trial.copy()
+        return self._starts.trial.copy()
 
     def first_bad_row(self, theta: Any) -> int | None:
         bad = np.flatnonzero(~np.isfinite(self.costs(theta, 0, self.n)))
         return int(bad[0]) if len(bad) else None
 
     def _evaluate(self, theta: Any, lo: int, hi: int) -> Iterator[Array]:
-        number = self._here[0] if theta is self._here[1] else self._number(theta)[0]
+        number = self._starts.number(theta)
         for _, rows, data in self._chunks(lo, hi):
-            current = rows[self._stamp[rows] == self._here[0]]
-            self.z[current] = self._trial[current]  # found at the current theta by the trial that led there
-            z = self.z[rows]
+            z = self._starts.read(rows)
             r, _ = self._solve(theta, z, data)
-            self._trial[rows] = z
-            self._stamp[rows] = number
+            self._starts.tried(rows, z, number)
             yield r
-
-    def _number(self, theta: Any) -> tuple[int, Any]:
-        if theta is not self._latest[1]:
-            self._count += 1
-            self._latest = (self._count, theta)
-        return self._latest
 
     def _chunks(self, lo: int, hi: int) -> Iterator[tuple[int, Index, tuple[NDArray[Any], ...]]]:
         columns = self.data.rows(lo, hi)

@@ -5,10 +5,8 @@ gives (`problm.vision.bundle.points`), and its derivatives those of the reduced 
 (`problm.vision.bundle.kernels`). So N is the number of points, d that of camera parameters, and batches are
 drawn over points.
 
-*A function of theta.* The inner solves need starts. They come from the last linearised theta: ``base`` holds
-the points found there; a trial writes to ``trial`` and leaves ``base`` alone, so that a rejected trial leaves
-no trace; what an accepted trial found becomes the base when it is next read (``stamp`` says which theta a row
-of ``trial`` belongs to). Every inner solve runs until less than 1e-12 of the block's cost is left to gain, so a
+*A function of theta.* The inner solves need starts: what was found at the last linearised theta
+(`problm.problems.warm_starts`). Every inner solve runs until less than 1e-12 of the block's cost is left to gain, so a
 cost depends on its start, and thereby on the order of evaluations, by about that much and no more, unless the
 start decides between two valleys of a track's cost; then the answer is the valley that follows the path of the
 cameras, as in any bundle adjustment.
@@ -32,6 +30,7 @@ from numpy.typing import NDArray
 
 from ...linalg.normal import Normal
 from ...losses import USER_CODE, Loss
+from ...problems.warm_starts import WarmStarts
 from ...sampling.order import RandomOrder
 from ...solver.problem import Problem
 from ...support.reduction import sum_chunks
@@ -104,10 +103,7 @@ class BundleProblem(Problem):
         self.order = RandomOrder(self.n, rng)
         self.base = np.empty((self.n, 4))
         homogeneous(np.ascontiguousarray(model.points, dtype=np.float64), self.kept, self.base)
-        self._trial = np.empty_like(self.base)
-        self._stamp = np.full(self.n, -1, dtype=np.int64)
-        self._count = 0
-        self._here = self._latest = (0, _NO_FLOAT)  # number and theta last linearised, last tried
+        self._starts = WarmStarts(self.base)
 
     def _tracks(self, model: Reconstruction) -> None:
         lengths = model.track_lengths
@@ -179,16 +175,16 @@ class BundleProblem(Problem):
         return move_cameras(theta, np.ascontiguousarray(delta), self._local, self._tangent, self._camera)
 
     def linearize(self, theta: Array, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
-        if theta is not self._here[1]:
-            self._here = self._number(theta)
+        starts = self._starts
+        here = starts.linearize_at(theta)
         rows, cams, d = self._rows(lo, hi), self._cameras(theta), self.dim
 
         def chunk(a: int, b: int) -> tuple[Array, ...]:
             gradient, half = np.zeros(d), np.zeros((d, d))
             products = np.zeros((d, d) if outer else (0, 0))
             cost = linearize_chunk(
-                cams, self.start, self.image, self.xy, rows, a, b, self.base, self._trial, self._stamp,
-                self._here[0], self.loss.code, self._scale2, self._local, self._width, self._tangent, self.longest,
+                cams, self.start, self.image, self.xy, rows, a, b, starts.base, starts.trial, starts.stamp,
+                here, self.loss.code, self._scale2, self._local, self._width, self._tangent, self.longest,
                 int(outer), _NO_FLOAT if costs is None else costs[a:b], gradient, half, products,
             )  # fmt: skip
             return np.array([cost]), gradient, half, products
@@ -209,7 +205,7 @@ class BundleProblem(Problem):
     def points(self, theta: Array) -> Array:
         """The eliminated points (n, 4) at theta: homogeneous, unit length; in the order of `kept`."""
         self._evaluate(theta, 0, self.n, None)
-        return self._trial.copy()
+        return self._starts.trial.copy()
 
     def residuals(self, theta: Array) -> Array:
         """Projection minus observation (M, 2) in pixels, with the points where they lie best."""
@@ -261,8 +257,8 @@ class BundleProblem(Problem):
             hessian += scaled @ np.linalg.pinv(G.T @ scaled, hermitian=True) @ scaled.T
 
     def _evaluate(self, theta: Array, lo: int, hi: int, costs: Array | None) -> float:
-        here = self._here
-        number = here[0] if theta is here[1] else self._number(theta)[0]
+        starts = self._starts
+        number = starts.number(theta)
         rows, cams = self._rows(lo, hi), self._cameras(theta)
         if not (cams[:, 12:14] > 0.0).all():  # a focal length went through zero: no such step is taken
             if costs is not None:
@@ -272,19 +268,12 @@ class BundleProblem(Problem):
         def chunk(a: int, b: int) -> tuple[Array, ...]:
             part = np.empty(b - a) if costs is None else costs[a:b]
             costs_chunk(
-                cams, self.start, self.image, self.xy, rows, a, b, self.base, self._trial, self._stamp, number,
-                here[0], self.loss.code, self._scale2, part,
+                cams, self.start, self.image, self.xy, rows, a, b, starts.base, starts.trial, starts.stamp, number,
+                starts.here, self.loss.code, self._scale2, part,
             )  # fmt: skip
             return (part.sum(keepdims=True),)
 
         return float(sum_chunks(chunk, hi - lo, CHUNK, self._threads)[0][0])
-
-    def _number(self, theta: Array) -> tuple[int, Array]:
-        """A number for this theta, the same as long as it is the latest."""
-        if theta is not self._latest[1]:
-            self._count += 1
-            self._latest = (self._count, theta)
-        return self._latest
 
     def _cameras(self, theta: Array) -> Array:
         images = len(self._local)
