@@ -16,7 +16,8 @@ from problm import manifolds
 from problm.losses import Loss
 from problm.problems.rows import FunctionRows
 from problm.sampling.order import RandomOrder
-from problm.solver.checkpoint import Checkpoint, _decode, _encode, _pack, _unpack
+from problm.solver.checkpoint import Checkpoint
+from problm.solver.checkpoint_file import decode, encode, pack, unpack
 
 START = np.array([1.0, 1.0, 0.0])
 
@@ -162,9 +163,8 @@ def test_after_refined_derivatives(tmp_path):
     state = Checkpoint(path, 0.0).load()
     assert state is not None
     state["refined"] = True
-    from problm.solver.checkpoint import _pack
 
-    path.write_bytes(_pack(state))
+    path.write_bytes(pack(state))
     problem = rows.problem((x, y))
     solve(problem, START, checkpoint=path)
     assert problem.jac == "3-point"
@@ -236,7 +236,7 @@ class TestFile:
     def test_another_policy_or_length(self, tmp_path):
         path = tmp_path / "solve.npz"
         self.write(path)
-        with pytest.raises(ValueError, match="its acceptance is 'Holdout', here it is 'Paper'"):
+        with pytest.raises(ValueError, match=r"its acceptance is .*'Holdout'.*, here it is .*'Paper'"):
             problm.least_squares(model, START, data=make_data(), checkpoint=path, acceptance="paper")
         with pytest.raises(ValueError, match="its n is 60000, here it is 50000"):
             problm.least_squares(model, START, data=make_data(50_000), checkpoint=path)
@@ -245,7 +245,7 @@ class TestFile:
         path = tmp_path / "solve.npz"
         self.write(path)
         x, y = make_data()
-        with pytest.raises(ValueError, match="the data or the residual function changed"):
+        with pytest.raises(ValueError, match="was written for other data"):
             problm.least_squares(model, START, data=(x, y + 0.01), checkpoint=path)
 
     @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04garbage"])
@@ -272,20 +272,20 @@ class TestFile:
         """A rule that remembered something else then."""
         path = tmp_path / "solve.npz"
         self.write(path)
-        state = _unpack(str(path))
+        state = unpack(str(path))
         state["memory"]["termination"]["_forgotten"] = 1
-        path.write_bytes(_pack(state))
+        path.write_bytes(pack(state))
         with pytest.raises(ValueError, match="another version"):
             problm.least_squares(model, START, data=make_data(), checkpoint=path)
 
     def test_what_cannot_be_saved(self):
         with pytest.raises(TypeError, match="a set cannot be saved"):
-            _encode({"a": {1}}, {})
+            encode({"a": {1}}, {})
 
     def test_values_come_back(self):
         arrays = {}
         value = {"a": (1, None, [np.float64(0.1)]), "b": np.arange(3), "c": float("nan"), "d": 2**127}
-        back = _decode(_encode(value, arrays), arrays)
+        back = decode(encode(value, arrays), arrays)
         assert back["a"] == (1, None, [0.1])
         np.testing.assert_array_equal(back["b"], [0, 1, 2])
         assert np.isnan(back["c"])

@@ -79,6 +79,8 @@ class ParquetRows:
                         rows.append(count)
         if not rows:
             raise ValueError("data has no rows: there is nothing to fit")
+        paths = [*dict.fromkeys(str(fragment.path) for fragment, _ in self._groups)]
+        self.files = paths if all(map(os.path.isfile, paths)) else None
         self._group_ends = np.cumsum(np.array(rows, dtype=np.int64))
         self.n = int(self._group_ends[-1])
         self.ends = _merged(self._group_ends, max(1, _LEAST_BYTES // sum(c.row_bytes for c in self.columns)))

@@ -35,8 +35,7 @@ FINE_BYTES = 1 << 16
 LEAST_CHUNKS = 4096
 """A file without chunks is cut into no fewer than this, so that a small one can be sampled too."""
 _SUFFIXES = ".npy, .npz, .parquet, .zarr"
-_IN_MEMORY = ("to_numpy", "__array__", "__array_interface__", "__dlpack__")
-"""What arrays, series and tensors have, and a reader of slices has not."""
+_IN_MEMORY = ("to_numpy", "__array__", "__array_interface__", "__dlpack__")  # what a reader of slices has not
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +120,7 @@ class FileColumns:
         self.n = n
         self.raws = tuple(raws)
         self.columns = tuple(r.column for r in self.raws)
+        self.files: list[str] = [r.path for r in self.raws]
         for raw in self.raws:
             need, have = raw.offset + n * raw.column.row_bytes, os.path.getsize(raw.path)
             if have < need:
@@ -205,6 +205,8 @@ class Joined:
         self.n = lengths[0]
         self.columns = tuple(c for s in self.sources for c in s.columns)
         self.fine = all(s.fine for s in self.sources)
+        files: list[Any] = [getattr(s, "files", None) for s in self.sources]
+        self.files = None if None in files else [name for part in files for name in part]
         # The largest chunks: reading a part of another source's chunk twice is the lesser evil.
         coarse = [s for s in self.sources if not s.fine] or self.sources
         self.ends = min((s.ends for s in coarse), key=len)
@@ -324,9 +326,7 @@ def _open_npz(path: str, columns: Sequence[str] | None) -> Source:
     """Arrays of an uncompressed ``.npz`` are read in place; of a compressed one, loaded."""
     with open_regular(path) as opened, unharmed(path), zipfile.ZipFile(opened) as archive:
         known = members(path, archive, os.path.getsize(path))
-        names = choose("columns", columns, list(known))
-        raws: list[Raw] = []
-        lengths_seen = set()
+        names, raws, lengths_seen = choose("columns", columns, list(known)), list[Raw](), set[int]()
         if any(known[name].compress_type != zipfile.ZIP_STORED for name in names):
             arrays = load_arrays(path, names)
             return Sliced([arrays[name] for name in names], names)

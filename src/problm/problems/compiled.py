@@ -73,13 +73,16 @@ class CompiledProblem(SampledProblem):
     """Evaluating fewer rows takes less time than deciding about them."""
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
-        return self.kernel.linearize(self._point(theta), self._columns(lo, hi), hi - lo, outer=outer, costs=costs)
+        return self.kernel.linearize(
+            self._point(theta), self._columns(lo, hi), hi - lo, outer=outer, costs=costs,
+            notes=self.journal if hi - lo == self.n else None,
+        )  # fmt: skip
 
     def costs(self, theta: Theta, lo: int, hi: int) -> Array:
         return self.kernel.costs(self._point(theta), self._columns(lo, hi), hi - lo)
 
     def cost(self, theta: Theta) -> float:
-        return self.kernel.cost(self._point(theta), self._everything(), self.n)
+        return self.kernel.cost(self._point(theta), self._everything(), self.n, self.journal)
 
     def residuals(self, theta: Theta) -> Array:
         """Residuals of all rows in the user's order, shape (n, p)."""

@@ -24,6 +24,7 @@ from ..losses import Loss
 from ..sampling.columns import SampledColumns
 from ..sampling.order import RandomOrder
 from ..solver.problem import FEW, Problem, Theta
+from ..support.digest import digest
 
 Array = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)
@@ -76,7 +77,7 @@ class FunctionProblem(Problem):
         self.limits = limits
         self._eps = float(np.finfo(np.float64).eps)
         self._typical: list[float] | None = None
-        self._last: tuple[Theta, int, int, Array] | None = None
+        self._last: tuple[Theta, int, int, int, int, Array] | None = None
         # About 1 MiB of Jacobian and temporaries a chunk. A quarter of it stays in the second-level cache but takes a
         # fifth longer, for more calls (measured, N = 10^4 to 10^6); four times as much begins to be slower again.
         self.chunk = max(256, 131072 // (components * (dim + 4)))
@@ -86,15 +87,16 @@ class FunctionProblem(Problem):
     as long as to evaluate thousands."""
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
-        total: Normal | None = None
-        for start, stop, rows in self._chunks(lo, hi):
-            residuals = self._known(theta, start, stop)
+        done, total = self._noted()
+        for k, (start, stop, rows) in enumerate(self._chunks(lo, hi)[done:], done + 1):
+            residuals = self._known(theta, lo, hi, start, stop)
             if residuals is None:
                 residuals = self._residuals(theta, rows)
             jacobian = self._jacobian(theta, rows, residuals)
             part = self._sums(residuals, jacobian, outer, None if costs is None else costs[start - lo : stop - lo])
             total = part if total is None else total + part
-        assert total is not None
+            self._note(k, total)
+        assert isinstance(total, Normal)
         return total
 
     def costs(self, theta: Theta, lo: int, hi: int) -> Array:
@@ -103,19 +105,21 @@ class FunctionProblem(Problem):
             r = self._residuals(theta, rows)
             costs[start - lo : stop - lo] = self.loss.cost(self._squares(r))
             if lo == 0:  # the batch, which is linearised next; not its hold-out block
-                self._last = (theta, start, stop, r)
+                self._last = (theta, lo, hi, start, stop, r)
         return costs
 
     def cost(self, theta: Theta) -> float:
-        total = 0.0
-        for start, stop, rows in self._chunks(0, self.n):
+        done, total = self._noted()
+        total = total or 0.0
+        for k, (start, stop, rows) in enumerate(self._chunks(0, self.n)[done:], done + 1):
             r = self._residuals(theta, rows)
             if self.loss.is_linear:
                 total += 0.5 * float(r.dot(r))
             else:
                 total += float(self.loss.cost(self._squares(r)).sum())
-            self._last = (theta, start, stop, r)
-        return total
+            self._last = (theta, 0, self.n, start, stop, r)
+            self._note(k, total)
+        return float(total)
 
     def residuals(self, theta: Theta) -> Array:
         """Residuals of all blocks in the user's order, (n, p)."""
@@ -209,10 +213,22 @@ class FunctionProblem(Problem):
         cuts = [*range(lo, hi, self.chunk), hi]
         return [(a, b, tuple(c[a - lo : b - lo] for c in rows)) for a, b in pairwise(cuts)]
 
-    def _known(self, theta: Theta, start: int, stop: int) -> Array | None:
-        """The residuals of the last trial, if it was at this point and on these rows."""
+    def _known(self, theta: Theta, lo: int, hi: int, start: int, stop: int) -> Array | None:
+        """The residuals of the last trial, if it was at this point and on these rows: a chunk of the same range, as
+        everything is read in another order than a batch."""
         last = self._last
-        return last[3] if last is not None and last[0] is theta and last[1:3] == (start, stop) else None
+        return last[5] if last is not None and last[0] is theta and last[1:5] == (lo, hi, start, stop) else None
+
+    def _noted(self) -> tuple[int, Any]:
+        """Chunks of the present pass over everything that a killed solve had done, and their sum."""
+        return (0, None) if self.journal is None else self.journal.resume()
+
+    def _note(self, chunks: int, total: Normal | float) -> None:
+        if self.journal is not None:
+            self.journal.note(chunks, total)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {} if self.data is None else {"rows": digest(self.data.columns)}
 
     def _residuals(self, theta: Theta, rows: tuple[NDArray[Any], ...]) -> Array:
         """Residuals of some rows, all in one axis (k * p,)."""

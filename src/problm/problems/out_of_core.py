@@ -13,10 +13,10 @@ to decode (Parquet, Zarr, Dask) so that a file that fits is decoded once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,13 @@ from ..linalg.normal import Clusters, Normal
 from ..sampling.chunk_order import ChunkOrder, Segment
 from ..sampling.moments import Moments
 from ..solver.problem import Theta
+from ..support.files import stamp
 from ..support.memory import as_bytes
 from ..support.reduction import add_pairwise
 from .rows import Modelled, Rows
 
 Array = NDArray[np.float64]
+T = TypeVar("T", Normal, float)
 _PIECE_BYTES = 1 << 23
 _PIECE_ROWS = 32768
 """Pieces are multiples of the kernels' chunk, and about 8 MiB: a read of that size runs at the disk's full rate."""
@@ -85,12 +87,13 @@ class ChunkedProblem(Modelled[Rows]):
         self._kept = 0
         self._cache: dict[int, Columns] = {}
         self._cache_room = 0 if source.fine else self.max_memory // 2
+        self._files: list[str] | None = getattr(source, "files", None)
+        self._stamped = self._stamps()
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         if hi == self.n and lo == 0:
-            return add_pairwise(
-                self.model.problem(piece).linearize(theta, 0, len(piece[0]), outer=False, costs=None)
-                for _, piece in self._stream()
+            return self._sum(
+                lambda piece: self.model.problem(piece).linearize(theta, 0, len(piece[0]), outer=False, costs=None)
             )
         rows = self._rows(lo, hi)
         if not outer:
@@ -113,7 +116,28 @@ class ChunkedProblem(Modelled[Rows]):
         return self.model.problem(rows).costs(theta, 0, hi - lo)
 
     def cost(self, theta: Theta) -> float:
-        return add_pairwise(self.model.problem(piece).cost(theta) for _, piece in self._stream())
+        return self._sum(lambda piece: self.model.problem(piece).cost(theta))
+
+    def _sum(self, evaluate: Callable[[Columns], T]) -> T:
+        """The sum over all pieces, noted in the journal of a solve with a checkpoint."""
+        done, noted = (0, None) if self.journal is None else self.journal.resume()
+        counter: list[tuple[int, T]] = [(level, total) for level, total in noted or ()]
+
+        def parts() -> Iterator[T]:
+            for k, (_, piece) in enumerate(self._stream(done), done + 1):
+                yield evaluate(piece)
+                if self.journal is not None:
+                    self.journal.note(k, list(counter))
+
+        return add_pairwise(parts(), counter=counter)
+
+    def fingerprint(self) -> dict[str, Any]:
+        stamps = self._stamps()
+        return {} if stamps is None else {"files": stamps}
+
+    def _stamps(self) -> list[list[int]] | None:
+        """Sizes and times of the files behind the source; None where these cannot be told."""
+        return None if self._files is None else [stamp(file) for file in self._files]
 
     def moments(self, values: Array, lo: int, hi: int) -> Moments:
         """Moments of values of the blocks at [lo, hi), in sampling units."""
@@ -212,8 +236,9 @@ class ChunkedProblem(Modelled[Rows]):
             self._cache[lo] = columns
         return columns
 
-    def _stream(self) -> Iterator[tuple[int, Columns]]:
-        """All rows in the file's order, in pieces, each with its first row; a thread reads ahead."""
+    def _stream(self, first: int = 0) -> Iterator[tuple[int, Columns]]:
+        """All rows in the file's order, in pieces from number ``first`` on, each with its first row; a thread reads
+        ahead. Files that change under the solve are an OSError: sums over two versions mean nothing."""
         ends = self._piece_ends
         largest = int(np.diff(ends, prepend=0).max())
         spare = [
@@ -228,12 +253,14 @@ class ChunkedProblem(Modelled[Rows]):
         waiting: deque[Future[Columns]] = deque()
         pool = ThreadPoolExecutor(1, thread_name_prefix="problm-read")
         try:
-            asked = 0
-            for k in range(len(ends)):
+            asked = first
+            for k in range(first, len(ends)):
                 while asked < min(k + _AHEAD + 1, len(ends)):
                     waiting.append(pool.submit(read, asked))
                     asked += 1
                 yield int(ends[k - 1]) if k else 0, waiting.popleft().result()
+            if self._stamps() != self._stamped:
+                raise OSError(f"{', '.join(self._files or ())[:200]} changed while it was read")
         finally:
             pool.shutdown(cancel_futures=True)
 

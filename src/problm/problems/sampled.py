@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..sampling.columns import SampledColumns
 from ..sampling.order import RandomOrder
 from ..solver.problem import Problem
+from ..support.digest import digest
 
 
 class SampledProblem(Problem):
@@ -45,6 +46,9 @@ class SampledProblem(Problem):
 
     def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
         return self.data.order.indices(lo, hi)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"rows": digest(self.data.columns)}
 
     def release(self) -> None:
         self.data.release()

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from ..linalg.normal import Normal
 from ..sampling.moments import Moments
+from .journal import Journal
 from .problem import Problem, Theta
 
 Array = NDArray[np.float64]
@@ -50,6 +51,8 @@ class Batch:
         """Of the batch's mean cost, by the last trial."""
         self._trial_normal: Normal | None = None
         self._held = (0, 0)  # of known costs, those that the last accepted trial evaluated as its hold-out
+        self.journal: Journal | None = None
+        """Where passes over everything are noted for a checkpoint."""
         self._seconds_per_row = [0.0, 0.0]  # of residuals, of the Jacobian
 
     @property
@@ -79,7 +82,10 @@ class Batch:
             done = 0
         keep = None if self.full else self._costs[done : self.size]
         began = time.perf_counter()
-        new = self.problem.linearize(self.theta, done, self.size, outer=outer and not self.full, costs=keep)
+        if self.full and done == 0:
+            new = self._everything(self.theta)
+        else:
+            new = self.problem.linearize(self.theta, done, self.size, outer=outer and not self.full, costs=keep)
         self._tick(1, began, self.size - done)
         self.jacobian_calls += 1
         self.jacobian_rows += self.size - done
@@ -123,12 +129,12 @@ class Batch:
         self._trial_normal = None
         if self.full:
             if self.problem.fused:
-                self._trial_normal = self.problem.linearize(theta, 0, self.n, outer=False, costs=None)
+                self._trial_normal = self._everything(theta)
                 self.jacobian_calls += 1
                 self.jacobian_rows += self.n
                 total = self._trial_normal.cost
             else:
-                total = self.problem.cost(theta)
+                total = self._total(theta)
             self.change = (total - self._normal.cost) / self.n
             self._trial = (theta, None, None, total)
         else:
@@ -225,22 +231,35 @@ class Batch:
     def state(self) -> dict[str, Any]:
         """What `restore` needs: numbers and small arrays."""
         counters = (self.residual_rows, self.jacobian_rows, self.residual_calls, self.jacobian_calls)
-        normal = None if self._normal is None else self._normal.as_dict()
         return {
             "theta": self.theta, "size": self.size, "known": self._known, "held": self._held, "counters": counters,
-            "normal": normal,
+            "normal": self._normal,
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to where `state` was taken; costs of the hold-out block that were known are computed again."""
         self.theta, self.size = state["theta"], state["size"]
         self.residual_rows, self.jacobian_rows, self.residual_calls, self.jacobian_calls = state["counters"]
-        self._normal = None if state["normal"] is None else Normal.from_dict(state["normal"])
+        self._normal = state["normal"]
         self._known, self._held = state["known"], state["held"]
         self._costs = np.empty(0 if self.full else max(2 * self.size, self._known))
         lo, hi = self._held
         if not self.full and hi > max(lo, self.size):
             self._costs[lo:hi] = self.problem.costs(self.theta, lo, hi)
+
+    def _everything(self, theta: Theta) -> Normal:
+        """Sums over all blocks."""
+        if self.journal is None:
+            return self.problem.linearize(theta, 0, self.n, outer=False, costs=None)
+        return self.journal.run(
+            "linearize", theta, lambda: self.problem.linearize(theta, 0, self.n, outer=False, costs=None)
+        )
+
+    def _total(self, theta: Theta) -> float:
+        """Sum of the costs of all blocks."""
+        if self.journal is None:
+            return self.problem.cost(theta)
+        return self.journal.run("cost", theta, lambda: self.problem.cost(theta))
 
     def seconds(self, size: int) -> float:
         """Estimated time of linearising a batch of this size and one trial, from the passes so far."""

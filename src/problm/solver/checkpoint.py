@@ -3,35 +3,43 @@
 What a solve knows between two iterations is little: the point, the size of the batch, the sums at that point where they
 are known, the memories of damping, growth and termination, counters and the history; and where the random order was
 cut. The order itself is replayed: with every cut the state of the random generator is kept from which it was drawn.
-Costs of single rows are not stored but computed again by the same calls, so the file stays small: a checkpoint is only
-taken where that gives the same bits, after an accepted step or on all residuals.
+Costs of single rows are not stored but computed again by the same calls, so the file stays small: a state is only taken
+where that gives the same bits, after an accepted step or on all residuals. The passes over everything since then, ended
+or under way, are in the journal (`problm.solver.journal`), so that a checkpoint can be written in the middle of one.
 
-The file is a ``.npz`` of plain arrays: numbers in JSON (which keeps all digits of a float) and arrays beside it.
-Nothing in it can run code, and it is replaced atomically.
+A checkpoint belongs to its problem: a fingerprint of the rows (all of them), the start, the options that matter, bounds
+and versions must be the same, and the cost at its point must come out again. What else it says is checked for kind and
+range; the only file that a solve with a checkpoint writes is the one that the caller named.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import errno
-import io
-import json
+import math
 import os
 import time
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..linalg.normal import Normal
 from ..support.files import write_atomically
-from ..support.npy import load_arrays
+from ..support.version import __version__
+from .checkpoint_file import pack, unpack
+from .journal import Journal, same
 from .run import Run
 
 FORMAT = "problm.checkpoint"
-VERSION = 4
+VERSION = 5
 R = TypeVar("R", bound=Run)
-_ARRAY = "#array"
-_TUPLE = "#tuple"
+_PARTS = ("damping", "growth", "termination", "policy", "information")
+"""Of a run: those with a memory."""
+_OPTIONS = ("ftol", "xtol", "gtol", "initial_batch", "max_batch", "accuracy", "confidence", "nan_policy")
+"""Those that decide where a solve ends; limits of time and iterations may change from one run to the next."""
+_DAMAGE = (KeyError, TypeError, AttributeError, IndexError, OverflowError)
+"""What a state of the wrong shape raises where it is used."""
 
 
 class Checkpoint:
@@ -40,17 +48,31 @@ class Checkpoint:
     Parameters
     ----------
     path : where to keep it.
-    every : seconds between two writes at least; 0 writes after every accepted step.
+    every : seconds between two writes at least; 0 writes after every accepted step and group of a pass.
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float) -> None:
         self.path, self.every = os.fspath(path), every
         self._last = time.perf_counter()
+        self._state: dict[str, Any] | None = None
+        self._solve: dict[str, Any] = {}
+        self._run: Run | None = None
+        self._journal = Journal(self._write_if_due)
 
     def note(self, run: Run) -> None:
-        """Write a checkpoint if one is due and the batch can be brought back to the same bits."""
-        if run.batch.resumable and time.perf_counter() - self._last >= self.every:
-            write_atomically(self.path, _pack(_state_of(run)))
+        """Take the state of a run between two iterations; write it if that is due, or will be before the next pass."""
+        run.batch.journal = self._journal
+        if run.batch.resumable:
+            self._run, self._state = run, _state_of(run, self._solve)
+            self._journal.begin()
+            self._write_if_due(run.batch.seconds(run.batch.size))
+
+    def _write_if_due(self, ahead: float = 0.0) -> None:
+        if self._state is not None and time.perf_counter() + ahead - self._last >= self.every:
+            if "probe" not in self._state:
+                assert self._run is not None
+                self._state["probe"] = _probe(self._run, self._state["batch"]["theta"])
+            write_atomically(self.path, pack({**self._state, "journal": self._journal.state()}))
             self._last = time.perf_counter()
 
     def load(self) -> dict[str, Any] | None:
@@ -63,9 +85,9 @@ class Checkpoint:
                 raise PermissionError(errno.EACCES, "no checkpoint can be written to the folder", folder)
             return None
         try:
-            state = _unpack(self.path)
+            state = unpack(self.path)
         except (ValueError, KeyError, OSError) as error:
-            raise ValueError(f"checkpoint={self.path!r} is not a checkpoint: move it away to start anew") from error
+            raise self._not_one() from error
         if state.get("format") != FORMAT or state.get("version") != VERSION:
             raise ValueError(f"checkpoint={self.path!r} was written by another version: move it away to start anew")
         return state
@@ -73,94 +95,174 @@ class Checkpoint:
     def resumed(self, run: R) -> R:
         """The run, or one that goes on where the checkpoint on disk was taken."""
         state = self.load()
+        self._solve = _fingerprint(run)
         if state is not None:
-            if state["restarted"]:
-                run = run.again()
-            self.restore(run, state)
+            try:
+                if state["restarted"]:
+                    run = run.again()
+                self.restore(run, state)
+            except (ValueError, *_DAMAGE) as error:
+                if isinstance(error, ValueError) and self.path in str(error):
+                    raise
+                raise self._not_one() from error
+        run.problem.keep_journal(self._journal)
         return run
 
     def restore(self, run: Run, state: dict[str, Any]) -> None:
         """Put a run that has not begun where the state was taken."""
-        found, here = state["solve"], _fingerprint(run)
-        for name, value in here.items():
-            if not _same(found.get(name), value):
-                raise ValueError(
-                    f"checkpoint={self.path!r} belongs to another solve: its {name} is {found.get(name)!r}, here it is "
-                    f"{value!r}; move it away to start anew"
-                )
+        self._compare(state["solve"])
+        _check(run, state)
         order = run.problem.random_order()
         if order is not None and state["order"] is not None:
             order.restore(state["order"])
         if state["refined"]:
             run.refined = run.problem.refine_derivatives()
-        run.keep_all_directions = state["keep_all_directions"]
-        for part, values in state["memory"].items():
-            target = getattr(run, part)
+        run.keep_all_directions = bool(state["keep_all_directions"])
+        for part in _PARTS:
+            target, values = getattr(run, part), state["memory"][part]
+            if values.keys() != _memory(target).keys():
+                raise ValueError(f"checkpoint={self.path!r} was written by another version: move it away to start anew")
             for name, value in values.items():
-                if not hasattr(target, name):
-                    raise ValueError(
-                        f"checkpoint={self.path!r} was written by another version: move it away to start anew"
-                    )
                 setattr(target, name, value)
         run.batch.restore(state["batch"])
         if state["trail"] is not None:
             run.last = (run.batch.theta, *state["trail"])
-        for name, values in state["history"].items():
-            getattr(run.history, name)[:] = values
+        for field in dataclasses.fields(run.history):
+            getattr(run.history, field.name)[:] = state["history"][field.name]
         run.first_costs = state["first_costs"]
         run.began = time.perf_counter() - state["seconds"]
         if state["rng"] is not None:
             run.generator().bit_generator.state = state["rng"]
-        self._check_data(run, state["probe"])
+        if self._vouched(run, state):
+            self._journal.restore(state["journal"])
 
-    def _check_data(self, run: Run, probe: float | None) -> None:
-        now = _probe(run)
-        if probe is not None and now is not None and not np.isclose(now, probe, rtol=1e-9, equal_nan=True):
+    def _compare(self, found: dict[str, Any]) -> None:
+        """Refuse the checkpoint of another solve. Files may have been moved: of those, `_vouched` asks the rows."""
+        for name, value in self._solve.items():
+            if name not in ("rows", "files") and not same(found.get(name), value):
+                raise ValueError(
+                    f"checkpoint={self.path!r} belongs to another solve: its {name} is {_short(found.get(name))}, here "
+                    f"it is {_short(value)}; move it away to start anew"
+                )
+        if not same(found.get("rows"), self._solve.get("rows")):
+            raise ValueError(f"checkpoint={self.path!r} was written for other data; move it away to start anew")
+
+    def _vouched(self, run: Run, state: dict[str, Any]) -> bool:
+        """Whether all rows are known to be those that the sums were made of; a ValueError if they are not.
+
+        The cost at the point has to come out again: of the first batch, and of all rows where nothing else tells that
+        these are the same, or where there never was a smaller batch to tell that the model is.
+        """
+        theta, probe = state["batch"]["theta"], state["probe"]
+        now = _probe(run, theta)
+        self._compare_costs(probe, now, "the first rows")
+        files = self._solve.get("files")
+        known = "rows" in self._solve or (files is not None and same(state["solve"].get("files"), files))
+        if known and now is not None:
+            return True
+        history = state["history"]
+        told = history["decision"] and history["batch_size"][-1] == run.problem.n and run.batch.full
+        if told and "grow" not in history["decision"][-1]:
+            self._compare_costs(history["cost"][-1], run.problem.cost(theta), "all rows")
+            return True
+        if not known and run.batch.full:
+            run.batch.move(theta)  # sums for which nobody vouches are computed again
+        return known
+
+    def _compare_costs(self, then: float | None, now: float | None, whose: str) -> None:
+        if then is not None and now is not None and not np.isclose(now, then, rtol=1e-8, equal_nan=True):
             raise ValueError(
                 f"checkpoint={self.path!r}: the data or the residual function changed since it was written "
-                f"(cost of the first rows {probe!r} then, {now!r} now); move it away to start anew"
+                f"(cost of {whose} {then!r} then, {now!r} now); move it away to start anew"
             )
 
+    def _not_one(self) -> ValueError:
+        return ValueError(f"checkpoint={self.path!r} is not a checkpoint: move it away to start anew")
 
-def _state_of(run: Run) -> dict[str, Any]:
+
+def _state_of(run: Run, solve: dict[str, Any]) -> dict[str, Any]:
     order = run.problem.random_order()
     return {
         "format": FORMAT,
         "version": VERSION,
-        "solve": _fingerprint(run),
+        "solve": solve,
         "restarted": run.restarted,
         "refined": run.refined,
         "keep_all_directions": run.keep_all_directions,
         "trail": run.last[1:] if run.last is not None and run.last[0] is run.batch.theta else None,
         "order": None if order is None else order.state(),
-        "memory": {
-            part: _memory(getattr(run, part)) for part in ("damping", "growth", "termination", "policy", "information")
-        },
+        "memory": {part: copy.deepcopy(_memory(getattr(run, part))) for part in _PARTS},
         "batch": run.batch.state(),
         "history": {f.name: list(getattr(run.history, f.name)) for f in dataclasses.fields(run.history)},
         "first_costs": run.first_costs,
         "seconds": time.perf_counter() - run.began,
         "rng": None if run.rng is None else run.rng.bit_generator.state,
-        "probe": _probe(run),
     }
 
 
 def _fingerprint(run: Run) -> dict[str, Any]:
+    """What tells this solve from others, before its first step."""
+    problem, space, options = run.problem, run.space, run.options
     return {
-        "n": run.problem.n,
-        "dim": run.problem.dim,
+        "problem": type(problem).__name__,
+        "n": problem.n,
+        "dim": problem.dim,
         "start": run.start,
-        "acceptance": type(run.policy).__name__,
-        "damping": type(run.damping).__name__,
+        "components": problem.components,
+        "acceptance": _settings(run.policy),
+        "damping": _settings(run.damping),
+        "options": {name: getattr(options, name) for name in _OPTIONS},
+        "seed": options.rng if isinstance(options.rng, int) else None,
+        "bounds": [space.lower, space.upper, space.fixed, space.x_scale],
+        "versions": {"problm": __version__, "numpy": np.__version__},
+        **problem.fingerprint(),
     }
 
 
-def _probe(run: Run) -> float | None:
-    """Mean cost of the first batch at the point: tells whether the data are the same."""
+def _settings(part: Any) -> dict[str, Any]:
+    """Name and settings of a policy or damping rule."""
+    values = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if not f.name.startswith("_")}
+    kept = (bool, int, float, str, type(None), np.ndarray, list, tuple)
+    return {"type": type(part).__name__} | {name: v for name, v in values.items() if isinstance(v, kept)}
+
+
+def _check(run: Run, state: dict[str, Any]) -> None:
+    """Refuse numbers of a wrong kind or out of range, which would take memory or be believed."""
+    batch, n = state["batch"], run.problem.n
+    size, known, (lo, hi), counters = batch["size"], batch["known"], batch["held"], batch["counters"]
+    whole = [size, known, lo, hi, *counters]
+    sums = [batch["normal"], *(e["found"] for e in state["journal"]["ended"])]
+    history = [state["history"][f.name] for f in dataclasses.fields(run.history) if f.name != "path"]
+    sound = (
+        all(type(v) is int and v >= 0 for v in whole)
+        and 1 <= size <= n and known <= n and lo <= hi <= n and len(counters) == 4
+        and _like(batch["theta"], run.start)
+        and all(not isinstance(v, Normal) or (v.count <= n and len(v.gradient) == run.problem.dim) for v in sums)
+        and len({len(column) for column in history}) == 1
+        and len(state["first_costs"]) == 2
+        and isinstance(state["seconds"], float) and 0.0 <= state["seconds"] < math.inf
+    )  # fmt: skip
+    if not sound:
+        raise TypeError("numbers out of range")
+
+
+def _like(a: Any, b: Any) -> bool:
+    """Whether a point has the shape of another."""
+    if isinstance(b, np.ndarray):
+        return isinstance(a, np.ndarray) and a.shape == b.shape and a.dtype == b.dtype
+    if isinstance(b, dict):
+        return isinstance(a, dict) and a.keys() == b.keys() and all(_like(a[k], b[k]) for k in b)
+    if isinstance(b, (tuple, list)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(_like, a, b))
+    return type(a) is type(b)
+
+
+def _probe(run: Run, theta: Any) -> float | None:
+    """Mean cost of the first batch at a point: tells whether rows and model are the same."""
     order = run.problem.random_order()
     if order is None or run.first >= run.problem.n or order.drawn < run.first:
         return None
-    return float(np.mean(run.problem.costs(run.batch.theta, 0, run.first)))
+    return float(np.mean(run.problem.costs(theta, 0, run.first)))
 
 
 def _memory(part: Any) -> dict[str, Any]:
@@ -172,57 +274,6 @@ def _memory(part: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name.startswith("_") or isinstance(value, scalars)}
 
 
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.array_equal(a, b)
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
-    return bool(a == b)
-
-
-def _pack(state: dict[str, Any]) -> bytes:
-    arrays: dict[str, NDArray[Any]] = {}
-    text = json.dumps(_encode(state, arrays))
-    file = io.BytesIO()
-    np.savez(file, state=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
-    return file.getvalue()
-
-
-def _unpack(path: str) -> dict[str, Any]:
-    arrays = load_arrays(path)
-    state = _decode(json.loads(arrays["state"].tobytes().decode()), arrays)
-    if not isinstance(state, dict):
-        raise ValueError("no state")
-    return state
-
-
-def _encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        name = f"a{len(arrays)}"
-        arrays[name] = value
-        return {_ARRAY: name}
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, tuple):
-        return {_TUPLE: [_encode(v, arrays) for v in value]}
-    if isinstance(value, list):
-        return [_encode(v, arrays) for v in value]
-    if isinstance(value, dict):
-        return {str(name): _encode(v, arrays) for name, v in value.items()}
-    raise TypeError(
-        f"checkpoint: a {type(value).__name__} cannot be saved; points must be arrays, or tuples, lists, dicts of them"
-    )
-
-
-def _decode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    if isinstance(value, dict):
-        if _ARRAY in value:
-            return arrays[value[_ARRAY]]
-        if _TUPLE in value:
-            return tuple(_decode(v, arrays) for v in value[_TUPLE])
-        return {name: _decode(v, arrays) for name, v in value.items()}
-    if isinstance(value, list):
-        return [_decode(v, arrays) for v in value]
-    return value
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..linalg.normal import Normal
 from ..sampling.moments import Moments
+from .journal import Journal
 
 Array = NDArray[np.float64]
 Theta = Any
@@ -148,6 +149,19 @@ class Problem:
         """The first row, in the user's order, whose residual or derivatives are not finite; None: not known."""
         return None
 
+    # --- How to go on after a crash ----------------------------------------------------------------------------------
+    journal: Journal | None = None
+    """Of a solve with a checkpoint: where passes over everything are noted, group by group."""
+
+    def keep_journal(self, journal: Journal) -> None:
+        """Note passes over everything there from now on."""
+        self.journal = journal
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells the rows from others, by name, for checkpoints: ``rows``, a digest of all of them, or ``files``,
+        their sizes and times. Empty: a solve that goes on computes the cost of all rows once more to compare it."""
+        return {}
+
     # --- How it ends ------------------------------------------------------------------------------------------------
     def close(self) -> None:
         """Give back what the problem holds elsewhere, such as the workers of a cluster."""
@@ -214,6 +228,12 @@ class Wrapper(Problem):
 
     def first_bad_row(self, theta: Theta) -> int | None:
         return self.inner.first_bad_row(theta)
+
+    def keep_journal(self, journal: Journal) -> None:
+        self.inner.keep_journal(journal)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return self.inner.fingerprint()
 
     def close(self) -> None:
         self.inner.close()

@@ -93,6 +93,12 @@ def refuse_holes(file: BinaryIO | TextIO, path: str | os.PathLike[str]) -> None:
             raise ValueError(f"{os.fspath(path)} is not text (it has a hole at byte {hole})")
 
 
+def stamp(path: str | os.PathLike[str]) -> list[int]:
+    """Size and times of a file; the last one changes with whatever is done to it, and cannot be set."""
+    found = os.stat(path)
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
 def explained(stored: int) -> int:
     """Bytes of memory that a packed file of so many bytes may ask for."""
     return UNPACKED_FREELY + EXPANSION * stored

@@ -23,15 +23,20 @@ Sums = tuple[Array, ...]
 T = TypeVar("T")
 
 
-def add_pairwise(parts: Iterable[T], add: Callable[[T, T], T] = operator.add) -> T:
+def add_pairwise(
+    parts: Iterable[T], add: Callable[[T, T], T] = operator.add, counter: list[tuple[int, T]] | None = None
+) -> T:
     """The sum of at least one part, in the order of a binary counter.
+
+    ``counter`` holds the sums so far, as (level, sum) with levels descending, of an addition that goes on; it is kept
+    up to date while parts are added.
 
     Examples
     --------
     >>> add_pairwise("abcdefg", lambda left, right: f"({left}{right})")
     '(((ab)(cd))((ef)g))'
     """
-    counter: list[tuple[int, T]] = []  # (level, sum), levels descending
+    counter = [] if counter is None else counter
     for part in parts:
         level, total = 0, part
         while counter and counter[-1][0] == level:

@@ -1,0 +1,90 @@
+"""The file of a checkpoint: a ``.npz`` of plain arrays, and numbers as JSON, which keeps all digits of a float.
+
+It may come from a stranger. Nothing in it can run code; it takes no more memory than its own size explains, and what it
+says is checked by whoever restores it (`problm.solver.checkpoint`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..linalg.normal import Normal
+from ..support.npy import load_arrays
+
+_ARRAY, _TUPLE, _NORMAL = "#array", "#tuple", "#normal"
+
+
+def pack(state: dict[str, Any]) -> bytes:
+    """The content of the file."""
+    arrays: dict[str, NDArray[Any]] = {}
+    text = json.dumps(encode(state, arrays))
+    file = io.BytesIO()
+    np.savez(file, state=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def unpack(path: str) -> dict[str, Any]:
+    """The state that a file holds; a ValueError or KeyError if it holds none."""
+    arrays = load_arrays(path, max_bytes=os.path.getsize(path))
+    try:
+        state = decode(json.loads(arrays["state"].tobytes().decode()), arrays)
+    except (RecursionError, TypeError, AttributeError) as error:
+        raise ValueError(f"no state: {error}") from None
+    if not isinstance(state, dict):
+        raise ValueError("no state")
+    return state
+
+
+def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+    """A value as JSON holds it; arrays are put aside by name."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        name = f"a{len(arrays)}"
+        arrays[name] = value
+        return {_ARRAY: name}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Normal):
+        return {_NORMAL: encode(value.as_dict(), arrays)}
+    if isinstance(value, tuple):
+        return {_TUPLE: [encode(v, arrays) for v in value]}
+    if isinstance(value, list):
+        return [encode(v, arrays) for v in value]
+    if isinstance(value, dict):
+        return {str(name): encode(v, arrays) for name, v in value.items()}
+    raise TypeError(
+        f"checkpoint: a {type(value).__name__} cannot be saved; points must be arrays, or tuples, lists, dicts of them"
+    )
+
+
+def decode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+    """The inverse of `encode`."""
+    if isinstance(value, dict):
+        if _ARRAY in value:
+            return arrays[value[_ARRAY]]
+        if _TUPLE in value:
+            return tuple(decode(v, arrays) for v in value[_TUPLE])
+        if _NORMAL in value:
+            return _sound(Normal.from_dict(decode(value[_NORMAL], arrays)))
+        return {name: decode(v, arrays) for name, v in value.items()}
+    if isinstance(value, list):
+        return [decode(v, arrays) for v in value]
+    return value
+
+
+def _sound(normal: Normal) -> Normal:
+    """Sums whose shapes belong together."""
+    d = np.shape(normal.gradient)
+    whole = isinstance(normal.count, int) and isinstance(normal.cost, float)
+    if not whole or len(d) != 1 or np.shape(normal.hessian) != (*d, *d) or normal.gradient.dtype != np.float64:
+        raise ValueError("sums of the wrong shape")
+    if normal.outer is not None and np.shape(normal.outer) != (*d, *d):
+        raise ValueError("sums of the wrong shape")
+    return normal
