@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..inference.doubts import doubts
-from ..inference.fit import Fit, by_name
+from ..inference.doubts import SERIOUS, doubts, sample
+from ..inference.estimate import by_name
+from ..inference.fit import Fit
 from ..models import expression as ex
+from ..models.first_guess import alternatives
 from ..models.formula import formula
 from ..models.model import Model
 from ..models.ties import Ties
@@ -96,7 +98,12 @@ def fit(
     known = {**by_name(tied.free, given, "p0"), **by_name(tied.free, held, "fixed")}
     limits = _limits(bounds, tied.free)
     mask = _mask(fixed, tied.free)
-    start = _start(curve, known, x, y, len(tied.free), limits)
+    rest = [k for k in range(len(tied.free)) if k not in known]
+    partial = _partial(curve, known, rest)
+    start = np.array([known.get(k, 1.0) for k in range(len(tied.free))])
+    if rest:
+        guess = start[rest] if partial is None else partial.guess(x, y)
+        start[rest] = np.clip(guess, limits[0][rest], limits[1][rest])
     derivative = None if jac is None else tied.apply_to_jacobian(jac)
 
     def refit(start: Any, x: Any = x, y: Any = y, sigma: Any = sigma, fixed: Any = mask) -> Result:
@@ -111,10 +118,16 @@ def fit(
     def made(result: Result) -> Fit:
         result.names = tied.free
         name = loss if isinstance(loss, str) else str(getattr(loss, "name", "custom"))
-        found = Fit(model, tied, result, x, y, sigma, absolute_sigma, name, limits, jac=jac, refit=refit)
-        return replace(found, warnings=doubts(found))
+        return Fit(model, tied, result, x, y, sigma, absolute_sigma, name, limits, jac=jac, refit=refit)
 
-    return made(refit(start))
+    found = made(refit(start))
+    doubtful = doubts(found)
+    if partial is not None and any(kind in SERIOUS for kind in doubtful):
+        for other in _better(found, partial, rest, limits):
+            again = made(refit(other))
+            if again.result.cost < found.result.cost:
+                found, doubtful = again, doubts(again)
+    return replace(found, warnings=tuple(doubtful.values()))
 
 
 def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any]:
@@ -199,19 +212,25 @@ def _mask(fixed: Any, names: Sequence[str]) -> NDArray[np.bool_] | None:
     return mask
 
 
-def _start(curve: Any, known: Mapping[int, float], x: Any, y: Any, count: int, limits: tuple[Array, Array]) -> Array:
-    """What is known, and guesses of the rest that fit to it, within the bounds."""
-    start = np.ones(count)
-    rest = [k for k in range(count) if k not in known]
-    if rest:
-        start[rest] = np.clip(start[rest], limits[0][rest], limits[1][rest])
-        body = getattr(curve, "body", None)
-        if body is not None:
-            places = {k: ex.constant(float(v)) for k, v in known.items()}
-            places |= {k: ex.parameter(i) for i, k in enumerate(rest)}
-            names = tuple(curve.parameters[k] for k in rest)
-            partial = replace(curve, parameters=names, body=ex.substitute(body, places), terms=(), kind="", _made={})
-            start[rest] = np.clip(partial.guess(x, y), limits[0][rest], limits[1][rest])
-    for k, value in known.items():
-        start[k] = value
-    return start
+def _partial(curve: Any, known: Mapping[int, float], rest: Sequence[int]) -> Model | None:
+    """The model of the parameters that are not known, if it can guess them."""
+    if not rest or not isinstance(curve, Model) or curve.body is None:
+        return None
+    places = {k: ex.constant(float(v)) for k, v in known.items()} | {k: ex.parameter(i) for i, k in enumerate(rest)}
+    names = tuple(curve.parameters[k] for k in rest)
+    return replace(curve, parameters=names, body=ex.substitute(curve.body, places), terms=(), kind="", _made={})
+
+
+def _better(found: Fit, partial: Model, rest: Sequence[int], limits: tuple[Array, Array]) -> list[Array]:
+    """Starts that are lower on a sample of the rows than where the fit ended; at most two."""
+    x, y, deviations = sample(found)
+    curve = found.ties.apply(found.model)
+    now = np.asarray(found.result.x, dtype=np.float64)
+    lowest = float(np.sum(((curve(x, *now) - y) / deviations) ** 2))
+    starts = []
+    for guess in alternatives(partial, x, y):
+        theta = now.copy()
+        theta[rest] = np.clip(guess, limits[0][rest], limits[1][rest])
+        if float(np.sum(((curve(x, *theta) - y) / deviations) ** 2)) < 0.99 * lowest:
+            starts.append(theta)
+    return starts[:2]

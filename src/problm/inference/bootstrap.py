@@ -7,15 +7,13 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..support.suggest import suggest
-
-if TYPE_CHECKING:
-    from .fit import Fit
+from .estimate import Estimate
 
 Array = NDArray[np.float64]
 _KINDS = ("rows", "residuals", "groups")
@@ -55,7 +53,7 @@ class Bootstrap:
 
 
 def bootstrap(
-    fit: Fit,
+    fit: Estimate,
     n: int = 1000,
     kind: str = "rows",
     *,
@@ -114,7 +112,7 @@ def bootstrap(
     return Bootstrap(fit.names, np.array(good), n - len(good))
 
 
-def _by_rows(fit: Fit, groups: Any) -> Callable[[np.random.Generator], dict[str, Any]]:
+def _by_rows(fit: Estimate, groups: Any) -> Callable[[np.random.Generator], dict[str, Any]]:
     y, sigma = fit._y(), fit.sigma
     x = fit.x if hasattr(fit.x, "iloc") else np.asarray(fit.x)
     count = len(y)
@@ -142,7 +140,7 @@ def _by_rows(fit: Fit, groups: Any) -> Callable[[np.random.Generator], dict[str,
     return draw
 
 
-def _by_residuals(fit: Fit) -> Callable[[np.random.Generator], dict[str, Any]]:
+def _by_residuals(fit: Estimate) -> Callable[[np.random.Generator], dict[str, Any]]:
     deviations = fit._deviations()
     # A residual is smaller than the error by the pull of its own point.
     errors = fit.residuals / deviations / np.sqrt(np.maximum(1.0 - fit.leverage, 0.01))

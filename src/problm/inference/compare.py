@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
 
-if TYPE_CHECKING:
-    from .fit import Fit
+from .estimate import Estimate
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Comparison:
         )
 
 
-def compare(first: Fit, second: Fit) -> Comparison:
+def compare(first: Estimate, second: Estimate) -> Comparison:
     """F test, likelihood ratio test, Akaike weights and the difference of BIC."""
     if first.n != second.n or first.absolute_sigma != second.absolute_sigma or first.loss != second.loss:
         raise ValueError("compare: both fits must be of the same data, with the same sigma and loss")

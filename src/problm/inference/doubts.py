@@ -1,12 +1,101 @@
-"""What makes a fit doubtful, in sentences."""
+"""What makes a fit doubtful, in sentences.
+
+The rows are looked at through a sample of at most `SAMPLE`, in the order of x, so that this costs nothing at any N.
+Residuals that are much larger than the scatter between neighbouring points hold structure that the model misses: von
+Neumann's ratio of the mean squared difference of neighbours to the variance, 2 for independent residuals.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import Any
 
-if TYPE_CHECKING:
-    from .fit import Fit
+import numpy as np
+from numpy.typing import NDArray
+
+from .estimate import Estimate
+
+Array = NDArray[np.float64]
+SAMPLE = 20_000
+SERIOUS = ("undetermined", "correlated", "poor", "systematic", "coincident")
+"""Doubts that another start may resolve."""
 
 
-def doubts(fit: Fit) -> tuple[str, ...]:
-    return ()
+def doubts(fit: Estimate) -> dict[str, str]:
+    """Sentences by kind of doubt; none for a fit that looks right."""
+    found: dict[str, str] = {}
+    if fit.result.singular:
+        found["undetermined"] = "the data do not determine all parameters: some can change without changing the curve"
+    bound = [p.name for p in fit.params.values() if p.at_bound and not p.fixed]
+    if bound:
+        found["bound"] = f"{_listed(bound)} at a bound: errors and intervals there are not valid"
+    pairs = _correlated(fit)
+    if pairs and not fit.result.singular:
+        found["correlated"] = f"the data hardly tell apart {_listed(pairs)}: correlated by more than 0.999"
+    if isinstance(fit.y, np.ndarray | list) and np.ndim(fit.sigma) < 2:
+        found |= _of_rows(fit)
+    return found
+
+
+def _correlated(fit: Estimate) -> list[str]:
+    correlation = np.nan_to_num(fit.correlation)
+    free = [i for i, p in enumerate(fit.params.values()) if p.tie is None]
+    pairs = [(i, j) for i, j in itertools.combinations(free, 2) if abs(correlation[i, j]) > 0.999]
+    return [f"{fit.names[i]} and {fit.names[j]}" for i, j in pairs]
+
+
+def _of_rows(fit: Estimate) -> dict[str, str]:
+    x, y, deviations = sample(fit)
+    n, body = len(y), getattr(fit.model, "body", None)
+    residuals = (y - fit.predict(x).ravel()) / deviations
+    spread = float(np.var(y / deviations))
+    left = float(residuals @ residuals) / n
+    found: dict[str, str] = {}
+    if n < 10 or left <= 1e-14 * spread:  # too few to tell, or exact
+        return found
+    explained = 1.0 - left / spread if spread > 0.0 else 1.0
+    if explained < 0.1 and (body is None or body.rowwise):
+        found["poor"] = f"the model explains {max(0.0, 100.0 * explained):.2g} % of the variance of the data"
+    if np.ndim(x) == 1:
+        order = np.argsort(x, kind="stable")
+        steps = np.diff(residuals[order])
+        ratio = float(steps @ steps) / (n - 1) / (2.0 * max(float(np.var(residuals)), np.finfo(float).tiny))
+        if ratio < 0.67 and (1.0 - ratio) > 4.0 * np.sqrt((n - 2.0) / (n * n - 1.0)):
+            found["systematic"] = (
+                f"residuals are {1.0 / np.sqrt(max(ratio, 1e-12)):.2g} times the scatter between neighbouring points: "
+                "the model misses structure in the data, or this is not the best fit"
+            )
+        found |= _coincident(fit, x)
+    return found
+
+
+def _coincident(fit: Estimate, x: Any) -> dict[str, str]:
+    """Terms of a sum that have become the same curve."""
+    terms, curves, place = getattr(fit.model, "terms", ()), [], 0
+    for term in terms:
+        values = np.asarray(term(x, *fit.values[place : place + len(term.parameters)]), dtype=np.float64)
+        place += len(term.parameters)
+        size = float(np.linalg.norm(values))
+        curves.append(values / size if size > 0.0 else values)
+    same = [
+        f"{i + 1} and {j + 1}"
+        for i, j in itertools.combinations(range(len(terms)), 2)
+        if terms[i].kind == terms[j].kind and abs(float(curves[i] @ curves[j])) > 0.9999
+    ]
+    return {"coincident": f"terms {_listed(same)} of the sum coincide: one of them may be too many"} if same else {}
+
+
+def sample(fit: Estimate) -> tuple[Any, Array, Array]:
+    """x, y and sigma of at most `SAMPLE` rows."""
+    y, deviations = fit._y(), fit._deviations()
+    x = fit.x if hasattr(fit.x, "iloc") else np.asarray(fit.x)
+    if len(y) <= SAMPLE:
+        return x, y, deviations
+    rows = np.sort(np.random.default_rng(0).choice(len(y), SAMPLE, replace=False))
+    return (x.iloc[rows] if hasattr(x, "iloc") else x[..., rows]), y[rows], deviations[rows]
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if len(names) < 4 else (
+        f"{', '.join(names[:3])}, ..."
+    )  # fmt: skip

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from ..warnings import ProblmWarning
-from .fit import quantile
-
-if TYPE_CHECKING:
-    from .fit import Fit
+from .estimate import Estimate, quantile
 
 Array = NDArray[np.float64]
 _REACH = 30.0
@@ -44,7 +41,7 @@ class Profile:
     [1.38, 4.52]
     """
 
-    fit: Fit = field(repr=False)
+    fit: Estimate = field(repr=False)
     name: str
     points: dict[float, tuple[float, Array]] = field(default_factory=dict, repr=False)
     """z and all free parameters by value of the parameter."""
@@ -94,7 +91,7 @@ class Profile:
         return self.center + side * distance * self.error
 
 
-def contour(fit: Fit, first: str, second: str, level: float, points: int) -> Array:
+def contour(fit: Estimate, first: str, second: str, level: float, points: int) -> Array:
     """(points, 2) boundary of the joint region of two parameters, by rays from the best fit."""
     _checked(fit)
     pair = [fit.free_index(first), fit.free_index(second)]
@@ -122,14 +119,14 @@ def contour(fit: Fit, first: str, second: str, level: float, points: int) -> Arr
     return found
 
 
-def _checked(fit: Fit) -> None:
+def _checked(fit: Estimate) -> None:
     if fit.refit is None:
         raise ValueError("a fit that was loaded from a file cannot be repeated: fit the data again")
     if fit.loss != "linear":
         raise ValueError(f"a profile needs a likelihood, which loss={fit.loss!r} is not: use Fit.bootstrap")
 
 
-def _rise(fit: Fit, held: list[int], start: Array) -> tuple[float, Array]:
+def _rise(fit: Estimate, held: list[int], start: Array) -> tuple[float, Array]:
     """``(S - S_min) / s^2`` with some parameters held, and the point."""
     assert fit.refit is not None
     mask = np.zeros(len(start), dtype=bool) if fit.result.fixed is None else fit.result.fixed.copy()

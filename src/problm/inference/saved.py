@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..models.expression_file import from_nodes, to_nodes
 from ..models.model import Model
@@ -13,13 +13,14 @@ from ..models.ties import Ties
 from ..report.serialize import plain
 from ..solver import saved
 from ..support.files import write_atomically
-from .fit import Fit
+from .estimate import Estimate
 from .shown import formula_of
 
+F = TypeVar("F", bound=Estimate)
 FORMAT, VERSION = "problm.fit", 1
 
 
-def to_dict(fit: Fit) -> dict[str, Any]:
+def to_dict(fit: Estimate) -> dict[str, Any]:
     """The fit as numbers, text, lists and dicts only."""
     body = getattr(fit.model, "body", None)
     model = None
@@ -49,16 +50,20 @@ def to_dict(fit: Fit) -> dict[str, Any]:
     }
 
 
-def save(fit: Fit, path: str | os.PathLike[str]) -> None:
+def save(fit: Estimate, path: str | os.PathLike[str]) -> None:
     """Write a fit, whole or not at all."""
     write_atomically(path, json.dumps(to_dict(fit), indent=1, allow_nan=False) + "\n")
 
 
-def load(path: str | os.PathLike[str], model: Any = None, *, x: Any = None, y: Any = None, sigma: Any = None) -> Fit:
+def load(
+    kind: type[F], path: str | os.PathLike[str], model: Any = None, *, x: Any = None, y: Any = None, sigma: Any = None
+) -> F:
     """Read a fit that `save` wrote, with its data if they are given.
 
     Parameters
     ----------
+    kind
+        The class to make.
     path
     model
         The function that was fitted, where it was a Python function.
@@ -87,4 +92,4 @@ def load(path: str | os.PathLike[str], model: Any = None, *, x: Any = None, y: A
         raise ValueError(f"{path} is damaged: {error}") from None
     if model is None:
         raise ValueError(f"{path} holds a fit of a Python function, {data['formula']}: give it as model=")
-    return Fit(model, ties, result, x, y, sigma, warnings=doubts, **known)  # type: ignore[arg-type]
+    return kind(model, ties, result, x, y, sigma, warnings=doubts, **known)  # type: ignore[arg-type]

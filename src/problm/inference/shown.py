@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..report.html import table
 from ..report.numbers import with_error
 from ..report.text import correlation_lines, parameter_lines, strong_correlations
-
-if TYPE_CHECKING:
-    from .fit import Fit
+from .estimate import Estimate
 
 
-def formula_of(fit: Fit) -> str:
+def formula_of(fit: Estimate) -> str:
     """The model as one line."""
     expression = getattr(fit.model, "expression", None) or getattr(fit.model, "__name__", "function")
     return f"{getattr(fit.model, 'response', None) or 'y'} ~ {expression}"
 
 
-def _notes(fit: Fit) -> list[str]:
+def _notes(fit: Estimate) -> list[str]:
     return [
         f"= {p.tie}" if p.tie else "fixed" if p.fixed else "at its bound" if p.at_bound else ""
         for p in fit.params.values()
     ]
 
 
-def _facts(fit: Fit) -> list[tuple[str, str]]:
+def _facts(fit: Estimate) -> list[tuple[str, str]]:
     facts = [
         ("points", f"{fit.n:,}"),
         ("free parameters", f"{fit.n_free}"),
@@ -40,7 +38,7 @@ def _facts(fit: Fit) -> list[tuple[str, str]]:
     return [*facts, ("AIC", f"{fit.aic:.6g}"), ("BIC", f"{fit.bic:.6g}")]
 
 
-def text(fit: Fit) -> str:
+def text(fit: Estimate) -> str:
     """Model, outcome, statistics, parameters, correlations, warnings."""
     lines = [formula_of(fit), fit.result.message]
     lines += [f"  {name:<17} {value}" for name, value in _facts(fit)]
@@ -50,7 +48,7 @@ def text(fit: Fit) -> str:
     return "\n".join(lines)
 
 
-def html(fit: Fit) -> str:
+def html(fit: Estimate) -> str:
     """The same for notebooks, with the picture where Matplotlib is there."""
     rows = []
     for p, note in zip(fit.params.values(), _notes(fit), strict=True):
@@ -76,7 +74,7 @@ def html(fit: Fit) -> str:
     return "".join(parts)
 
 
-def latex(fit: Fit) -> str:
+def latex(fit: Estimate) -> str:
     """A ``tabular`` of names and values, the error in parentheses in units of the last digits."""
     lines = [r"\begin{tabular}{ll}", r"\hline", r"parameter & value \\", r"\hline"]
     for p in fit.params.values():
@@ -95,7 +93,7 @@ def _escaped(name: str) -> str:
     return "".join(f"\\{c}" if c in "_&%$#{}" else c for c in name)
 
 
-def picture(fit: Fit, level: float) -> Any:
+def picture(fit: Estimate, level: float) -> Any:
     """Data, curve and confidence band over a panel of residuals."""
     from ..report.plots import plot_fit, plot_prediction
 

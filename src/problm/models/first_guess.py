@@ -71,6 +71,38 @@ def start(model: Guessable, x: Any, y: Any) -> Array:
     -------
     (d,) array
     """
+    search, groups, roles, candidates = _prepared(model, x, y)
+    return search.run(groups, roles, candidates)
+
+
+def alternatives(model: Guessable, x: Any, y: Any, count: int = 6, trials: int = 2_000) -> list[Array]:
+    """Other starts than `start`, the best first: random shapes between the candidates, after a few steps each.
+
+    Where the terms of a model hide one another, or a period is mistaken for its half, the search term by term ends in a
+    wrong valley; all shapes drawn at once are another chance. Models without shape parameters have no alternatives.
+    """
+    search, _, roles, candidates = _prepared(model, x, y)
+    if not roles:
+        return []
+    rng = np.random.default_rng(3)
+    points = np.ones((trials, search.d))
+    for i, shape in roles.items():
+        values = candidates[i]
+        if shape.role == "frequency":  # and its harmonics
+            points[:, i] = rng.choice(np.outer([1.0, 0.5, 2.0, 1.0 / 3.0, 3.0], values).ravel(), trials)
+        else:
+            low = rng.integers(0, max(1, len(values) - 1), trials)
+            share = rng.random(trials)
+            points[:, i] = (1.0 - share) * values[low] + share * values[np.minimum(low + 1, len(values) - 1)]
+    points[:, search.linear] = 0.0
+    everything = set(roles)
+    order = np.argsort(search.costs(points, everything), kind="stable")[: 3 * count]
+    ends = [search.descend(search.with_linear(points[k], everything), list(range(search.d))) for k in order]
+    return _distinct(sorted(ends, key=search.cost), sorted(everything))[:count]
+
+
+def _prepared(model: Guessable, x: Any, y: Any) -> tuple[_Search, list[list[int]], dict[int, Shape], dict[int, Array]]:
+    """The search, groups of shape parameters, their roles and candidates."""
     body, d = model.body, len(model.parameters)
     assert body is not None
     columns, values = _finite(x, y, len(model.variables))
@@ -82,7 +114,7 @@ def start(model: Guessable, x: Any, y: Any) -> Array:
     few, target = _reduced(columns, values, waves)
     candidates = {i: candidates_of(roles[i], few, columns, values) for i in shape}
     search = _Search(model, body, by, linear, few, target)
-    return search.run(shape_groups(by, body, linear, shape), roles, candidates)
+    return search, shape_groups(by, body, linear, shape), roles, candidates
 
 
 def _finite(x: Any, y: Any, k: int) -> tuple[list[Array], Array]:
@@ -147,24 +179,24 @@ class _Search:
         starts: list[Array] = []
         for first in [None, *kinds.values()] if len(kinds) > 1 else [None]:
             starts += self._peel(groups, candidates, first)
-        solved = [self._with_linear(theta, everything) for theta in starts]
+        solved = [self.with_linear(theta, everything) for theta in starts]
         if len(groups) > 1:
-            solved.sort(key=self._cost)
+            solved.sort(key=self.cost)
             swept = [self._sweep(theta, groups, candidates) for theta in _distinct(solved, sorted(everything))[:2]]
             solved += [
-                self._with_linear(other, everything) for t in swept for other in (t, *_exchanges(t, groups, roles))
+                self.with_linear(other, everything) for t in swept for other in (t, *_exchanges(t, groups, roles))
             ]
-        solved.sort(key=self._cost)
-        ends = [self._descend(t, list(range(self.d))) for t in _distinct(solved, sorted(everything))[:_POLISHED]]
+        solved.sort(key=self.cost)
+        ends = [self.descend(t, list(range(self.d))) for t in _distinct(solved, sorted(everything))[:_POLISHED]]
         ends += [
-            self._descend(self._with_linear(t, everything), list(range(self.d)))
-            for t in _exchanges(min(ends, key=self._cost), groups, roles)
+            self.descend(self.with_linear(t, everything), list(range(self.d)))
+            for t in _exchanges(min(ends, key=self.cost), groups, roles)
         ]
-        best: Array = min((*ends, solved[0]), key=self._cost)
+        best: Array = min((*ends, solved[0]), key=self.cost)
         for i, shape in roles.items():
             upright = best.copy()
             upright[i] = abs(best[i])
-            if shape.role == "width" and self._cost(upright) <= self._cost(best) * (1.0 + 1e-12):
+            if shape.role == "width" and self.cost(upright) <= self.cost(best) * (1.0 + 1e-12):
                 best = upright  # a width that only occurs squared
         return best
 
@@ -173,7 +205,7 @@ class _Search:
         everything = {i for g in groups for i in g}
         for group in groups:
             tried = np.concatenate([theta[None, :], _combinations(group, candidates, theta)])
-            theta = tried[int(np.argmin(self._costs(tried, everything)))]
+            theta = tried[int(np.argmin(self.costs(tried, everything)))]
         return theta
 
     def _peel(self, groups: list[list[int]], candidates: dict[int, Array], first: int | None) -> list[Array]:
@@ -187,15 +219,15 @@ class _Search:
             trials = []
             for group in left if first is None or placed else [groups[first]]:
                 tried = _combinations(group, candidates, theta)
-                cost = self._costs(tried, placed | set(group))
+                cost = self.costs(tried, placed | set(group))
                 order = _valleys(cost, [len(candidates[i]) for i in group])
                 trials.append((float(cost[order[0]]), group, tried[order]))
             _, group, points = min(trials, key=lambda t: t[0])
             placed |= set(group)
             left.remove(group)
             if left:
-                theta = self._with_linear(points[0], placed)
-                theta = self._descend(theta, sorted(placed | set(self._active(placed))), steps=8)
+                theta = self.with_linear(points[0], placed)
+                theta = self.descend(theta, sorted(placed | set(self._active(placed))), steps=8)
         return list(points)
 
     def _active(self, placed: set[int]) -> list[int]:
@@ -229,12 +261,12 @@ class _Search:
         cost = np.where(finite, np.einsum("pn,pn->p", error, error), np.inf)
         return cost, c / np.where(size > 0.0, size, 1.0), active
 
-    def _costs(self, points: Array, placed: set[int]) -> Array:
+    def costs(self, points: Array, placed: set[int]) -> Array:
         step = max(1, 2_000_000 // (len(self.target) * (len(self.linear) + 1)))
         parts = [self._solve(points[i : i + step], placed)[0] for i in range(0, len(points), step)]
         return np.concatenate(parts)
 
-    def _with_linear(self, point: Array, placed: set[int]) -> Array:
+    def with_linear(self, point: Array, placed: set[int]) -> Array:
         _, c, active = self._solve(point[None, :], placed)
         theta = point.copy()
         theta[active] = c[0]
@@ -244,12 +276,12 @@ class _Search:
         r = np.asarray(self.model(tuple(self.few) if len(self.few) > 1 else self.few[0], *theta)) - self.target
         return np.where(np.isfinite(r), r, 1e150)
 
-    def _cost(self, theta: Array) -> float:
+    def cost(self, theta: Array) -> float:
         r = self._residuals(theta)
         cost = float(r @ r)
         return cost if np.isfinite(cost) and np.isfinite(theta).all() else np.inf
 
-    def _descend(self, theta: Array, free: list[int], steps: int = 30) -> Array:
+    def descend(self, theta: Array, free: list[int], steps: int = 30) -> Array:
         """A few steps on some of the parameters."""
         if len(self.target) < len(free):
             return theta

@@ -1,0 +1,297 @@
+"""What was estimated: parameters by name with their errors, statistics, residuals and bands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from ..models.ties import Ties
+from ..report.numbers import with_error
+from ..support.suggest import suggest
+
+if TYPE_CHECKING:
+    from ..solver.result import Result
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A fitted parameter."""
+
+    name: str
+    value: float
+    error: float
+    """Standard error; 0 where it was fixed."""
+    degrees_of_freedom: float
+    """Of the estimated noise; infinite where standard deviations were given in the data's units."""
+    fixed: bool = False
+    tie: str | None = None
+    """The expression that it is tied to."""
+    at_bound: bool = False
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval from the standard error; see `Fit.profile` for strongly curved models."""
+        half = float(quantile(level, self.degrees_of_freedom)) * self.error
+        return self.value - half, self.value + half
+
+    def __str__(self) -> str:
+        note = f" = {self.tie}" if self.tie else " (fixed)" if self.fixed else " at its bound" if self.at_bound else ""
+        written = repr(self.value) if self.fixed else with_error(self.value, self.error)
+        return f"{self.name} = {written}{note}"
+
+
+class Band(NamedTuple):
+    """A curve with an interval at each point; (k,) arrays."""
+
+    value: Array
+    lower: Array
+    upper: Array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate:
+    """The parameters of a fit, and what follows from them and their covariance; see `problm.Fit`."""
+
+    model: Any
+    """What was fitted: a `problm.models.model.Model` or a function ``f(x, *parameters)``."""
+    ties: Ties
+    result: Result
+    """The solver's result, of the free parameters."""
+    x: Any
+    """Where the data were measured; None in a fit that was loaded from a file."""
+    y: Any
+    sigma: Any = None
+    absolute_sigma: bool = False
+    loss: str = "linear"
+    bounds: tuple[Array, Array] | None = None
+    """(d,) lower and upper bounds of the free parameters."""
+    warnings: tuple[str, ...] = ()
+    """What makes the fit doubtful; see `problm.inference.doubts`."""
+    jac: Callable[..., Any] | None = field(default=None, repr=False)
+    refit: Callable[..., Result] | None = field(default=None, repr=False)
+    """``refit(start, x, y, sigma, fixed)``: the same fit of other data or with other parameters fixed."""
+
+    # --- parameters ---------------------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.ties.names
+
+    @cached_property
+    def values(self) -> Array:
+        """(p,) all parameters."""
+        return self.ties.full(self.result.x)
+
+    @cached_property
+    def free_covariance(self) -> Array:
+        """(d, d) covariance of the free parameters."""
+        return self.result.unscaled_covariance if self.absolute_sigma else self.result.covariance
+
+    @cached_property
+    def covariance(self) -> Array:
+        """(p, p) covariance of all parameters, tied ones by propagation."""
+        J = self.ties.jacobian(self.result.x)
+        covariance: Array = J @ self.free_covariance @ J.T
+        return covariance
+
+    @property
+    def correlation(self) -> Array:
+        """(p, p); NaN where a parameter was fixed."""
+        errors = self.errors
+        with np.errstate(invalid="ignore", divide="ignore"):
+            correlation: Array = self.covariance / np.outer(errors, errors)
+        return correlation
+
+    @property
+    def errors(self) -> Array:
+        """(p,) standard errors."""
+        return np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
+
+    @property
+    def params(self) -> dict[str, Parameter]:
+        """The parameters by name."""
+        result, free = self.result, self.ties.free
+        dof = np.inf if self.absolute_sigma else float(result.degrees_of_freedom)
+        found = {}
+        for i, name in enumerate(self.names):
+            k = free.index(name) if name in free else None
+            found[name] = Parameter(
+                name, float(self.values[i]), float(self.errors[i]), dof,
+                fixed=k is not None and result.fixed is not None and bool(result.fixed[k]),
+                tie=self.ties.texts.get(name),
+                at_bound=k is not None and bool(result.active_mask[k]),
+            )  # fmt: skip
+        return found
+
+    def free_index(self, name: str) -> int:
+        """The place of a free parameter in ``result.x``."""
+        if name not in self.ties.free:
+            why = "is tied" if name in self.names else f"is not there{suggest(name, self.ties.free)}"
+            raise ValueError(f"parameter {name!r} {why}; the free ones are {', '.join(self.ties.free)}")
+        k = self.ties.free.index(name)
+        if self.result.fixed is not None and self.result.fixed[k]:
+            raise ValueError(f"parameter {name!r} is fixed")
+        return k
+
+    # --- how good it is -----------------------------------------------------------------------------------------
+
+    @property
+    def success(self) -> bool:
+        return self.result.success
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.result.n
+
+    @property
+    def n_free(self) -> int:
+        """Number of parameters that were fitted."""
+        return len(self.ties.free) - (0 if self.result.fixed is None else int(self.result.fixed.sum()))
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        return self.result.degrees_of_freedom
+
+    @property
+    def chi2(self) -> float:
+        """Sum of squared residuals, each over its sigma (of their losses, where the fit was robust)."""
+        return 2.0 * self.result.cost
+
+    @property
+    def reduced_chi2(self) -> float:
+        return self.chi2 / self.degrees_of_freedom
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, up to a constant of the data: ``chi2 + 2 d`` where sigma is absolute, else lmfit's."""
+        return self._deviance + 2.0 * self.n_free
+
+    @property
+    def bic(self) -> float:
+        """The Bayesian criterion, up to the same constant: ``log(n) d`` in place of ``2 d``."""
+        return self._deviance + float(np.log(self.n)) * self.n_free
+
+    @property
+    def _deviance(self) -> float:
+        """-2 log likelihood, up to a constant of the data."""
+        if self.absolute_sigma:
+            return self.chi2
+        return self.n * float(np.log(max(self.chi2, np.finfo(float).tiny) / self.n))
+
+    @cached_property
+    def r2(self) -> float:
+        """Share of the variance of y, weighted as in the fit, that the model explains; NaN where y is constant."""
+        y, weight = self._y(), 1.0 / self._deviations() ** 2
+        spread = float(np.sum(weight * (y - np.average(y, weights=weight)) ** 2))
+        return 1.0 - float(np.sum(weight * self.residuals**2)) / spread if spread > 0.0 else float("nan")
+
+    # --- rows ---------------------------------------------------------------------------------------------------
+
+    def predict(self, x: Any) -> Array:
+        """(k,) the fitted curve."""
+        values: Array = np.asarray(self.model(x, *self.values), dtype=np.float64)
+        return values
+
+    @cached_property
+    def residuals(self) -> Array:
+        """(n,) ``y - predict(x)``, in the units of y."""
+        return self._y() - self.predict(self._data(self.x)).ravel()
+
+    @cached_property
+    def leverage(self) -> Array:
+        """(n,) how much each point pulls the curve to itself: the diagonal of the hat matrix, d in sum."""
+        J = self.slopes(self._data(self.x)) / self._deviations()[:, None]
+        return np.asarray(np.einsum("ni,ij,nj->n", J, self.result.unscaled_covariance, J))
+
+    @property
+    def studentized_residuals(self) -> Array:
+        """(n,) residuals over their standard deviations, the noise being estimated without the point itself."""
+        scaled = self.residuals / self._deviations()
+        room = np.maximum(1.0 - self.leverage, np.finfo(float).eps)
+        if self.absolute_sigma:
+            return np.asarray(scaled / np.sqrt(room))
+        dof = self.degrees_of_freedom
+        without = np.maximum(self.chi2 - scaled**2 / room, 0.0) / max(dof - 1, 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            studentized: Array = scaled / np.sqrt(without * room)
+        return studentized
+
+    def outliers(self, level: float = 0.05) -> NDArray[np.int64]:
+        """Indices of points that are too far off for n of them, at a level for all of them (Bonferroni)."""
+        dof = np.inf if self.absolute_sigma else max(self.degrees_of_freedom - 1, 1)
+        return np.flatnonzero(np.abs(self.studentized_residuals) > quantile(1.0 - level / self.n, dof))
+
+    def slopes(self, x: Any) -> Array:
+        """(k, d) derivatives of the curve by the free parameters."""
+        theta = np.asarray(self.result.x, dtype=np.float64)
+        curve = self.ties.apply(self.model)
+        if self.jac is not None:
+            return np.asarray(self.ties.apply_to_jacobian(self.jac)(x, *theta), dtype=np.float64)
+        if hasattr(curve, "jacobian"):
+            return np.asarray(curve.jacobian(x, *theta), dtype=np.float64)
+        columns = []
+        for k, value in enumerate(theta):
+            step = np.cbrt(np.finfo(float).eps) * (abs(value) or 1.0)
+            ends = [np.asarray(curve(x, *(theta + s * np.eye(len(theta))[k])), dtype=np.float64) for s in (-step, step)]
+            columns.append((ends[1] - ends[0]).ravel() / (2.0 * step))
+        return np.stack(columns, axis=1)
+
+    def confidence_band(self, x: Any, level: float = 0.95) -> Band:
+        """Where the curve itself lies, at each x for itself, from its derivatives and the covariance."""
+        return self._band(x, level, 0.0)
+
+    def prediction_band(self, x: Any, level: float = 0.95, sigma: Any = None) -> Band:
+        """Where a new measurement at x would lie; its ``sigma`` is needed where the fit had one."""
+        if sigma is None and self.sigma is not None:
+            raise ValueError("sigma is needed: the fit had standard deviations, so the new points have theirs")
+        noise = np.asarray(1.0 if sigma is None else sigma, dtype=np.float64) ** 2
+        return self._band(x, level, noise * (1.0 if self.absolute_sigma else self.reduced_chi2))
+
+    def _band(self, x: Any, level: float, noise: Any) -> Band:
+        x = x if hasattr(x, "columns") else np.asarray(x, dtype=np.float64)
+        value, J = self.predict(x).ravel(), self.slopes(x)
+        variance = np.einsum("ni,ij,nj->n", J, self.free_covariance, J)
+        dof = np.inf if self.absolute_sigma else self.degrees_of_freedom
+        half = quantile(level, dof) * np.sqrt(np.maximum(variance, 0.0) + noise)
+        return Band(value, value - half, value + half)
+
+    def _y(self) -> Array:
+        return np.asarray(self._data(self.y), dtype=np.float64).ravel()
+
+    def _deviations(self) -> Array:
+        """(n,) sigma, or ones."""
+        if self.sigma is not None and np.ndim(self.sigma) > 1:
+            raise ValueError("not known for a covariance matrix of the data")
+        return np.broadcast_to(np.asarray(1.0 if self.sigma is None else self.sigma, dtype=np.float64), (self.n,))
+
+    def _data(self, values: Any) -> Any:
+        if values is None:
+            raise ValueError("this fit was loaded from a file without its data: give them to Fit.load")
+        return values
+
+
+def quantile(level: float, degrees_of_freedom: float) -> float:
+    """Half width of a two-sided interval in standard errors: Student's, or normal for infinitely many."""
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+    tail = 0.5 * (1.0 + level)
+    normal = not np.isfinite(degrees_of_freedom)
+    return float(stats.norm.ppf(tail) if normal else stats.t.ppf(tail, degrees_of_freedom))
+
+
+def by_name(names: tuple[str, ...], values: Mapping[str, Any], argument: str) -> dict[int, Any]:
+    """A mapping from names as one from places, its names checked."""
+    for name in values:
+        if name not in names:
+            raise ValueError(
+                f"{argument}: there is no parameter {name!r}{suggest(name, names)}; there are {', '.join(names)}"
+            )
+    return {names.index(name): value for name, value in values.items()}
