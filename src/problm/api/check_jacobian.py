@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..losses import Loss
+from ..support.differences import CENTRAL, EPS, relative
 from . import arguments as inputs
 from .least_squares import _bind, function_problem
 
@@ -85,9 +86,8 @@ def check_jacobian(
     expected = problem.jacobian(start)
     residuals = problem.residuals(start)
     # Differences with step h carry rounding errors of about eps |r| / h: below that nothing can be told.
-    sizes = np.abs(start) if manifold is None else np.zeros(dim)
-    steps = np.finfo(float).eps ** (1 / 3) * np.where(sizes > 0, sizes, 1.0)
-    floor = 10 * np.finfo(float).eps * np.abs(residuals).max(initial=0.0) / steps / tolerance
+    steps = CENTRAL * relative(start if manifold is None else np.zeros(dim))
+    floor = 10 * EPS * np.abs(residuals).max(initial=0.0) / steps / tolerance
     column = np.abs(expected).max(axis=(0, 1))
     error = np.abs(given - expected) / np.maximum(np.maximum(column, floor), 1e-300)
     error = np.where(np.isfinite(error), error, np.inf)

@@ -13,11 +13,12 @@ from ..data.sources import is_stored
 from ..linalg.space import Space
 from ..losses import as_loss
 from ..problems.backends import backend_rows, detect
-from ..problems.numpy_function import JACOBIANS, FunctionProblem
+from ..problems.numpy_function import FunctionProblem
 from ..problems.rows import Rows, compiled_rows, function_rows
 from ..solver.loop import solve
 from ..solver.problem import Problem
 from ..solver.result import Result
+from ..support.differences import METHODS
 from ..support.suggest import suggest
 from . import arguments as inputs
 
@@ -172,8 +173,8 @@ def least_squares(
         elif not checked and len(rows[0]) <= inputs.CHECK_UP_TO:
             inputs.finite([(f"data[{i}]", a) for i, a in enumerate(rows)])
     the_loss = as_loss(loss, f_scale)
-    if not callable(jac) and jac not in JACOBIANS:
-        raise ValueError(f"jac={jac!r} is not known{suggest(jac, JACOBIANS)}; give a callable or one of {JACOBIANS}")
+    if not callable(jac) and jac not in METHODS:
+        raise ValueError(f"jac={jac!r} is not known{suggest(jac, METHODS)}; give a callable or one of {METHODS}")
     extra = dict(kwargs or {})
 
     def model_of(few: tuple[NDArray[Any], ...]) -> Rows:

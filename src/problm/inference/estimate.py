@@ -13,6 +13,7 @@ from scipy import stats
 
 from ..models.ties import Ties
 from ..report.numbers import with_error
+from ..support.differences import derivatives, relative
 from ..support.suggest import suggest
 
 if TYPE_CHECKING:
@@ -237,12 +238,7 @@ class Estimate:
             return np.asarray(self.ties.apply_to_jacobian(self.jac)(x, *theta), dtype=np.float64)
         if hasattr(curve, "jacobian"):
             return np.asarray(curve.jacobian(x, *theta), dtype=np.float64)
-        columns = []
-        for k, value in enumerate(theta):
-            step = np.cbrt(np.finfo(float).eps) * (abs(value) or 1.0)
-            ends = [np.asarray(curve(x, *(theta + s * np.eye(len(theta))[k])), dtype=np.float64) for s in (-step, step)]
-            columns.append((ends[1] - ends[0]).ravel() / (2.0 * step))
-        return np.stack(columns, axis=1)
+        return derivatives(lambda t: np.ravel(np.asarray(curve(x, *t), dtype=np.float64)), theta, relative(theta)).T
 
     def confidence_band(self, x: Any, level: float = 0.95) -> Band:
         """Where the curve itself lies, at each x for itself, from its derivatives and the covariance."""

@@ -24,11 +24,11 @@ from numba.np.unsafe.ndarray import to_fixed_tuple
 from numpy.typing import NDArray
 
 from ..kernels.evaluator import EVALUATOR
+from ..support.differences import CENTRAL
 from .tracing import Rules, instrumented, names_in
 
 Array = NDArray[np.float64]
 _STEP = 1e-30
-_CBRT_EPS = float(np.finfo(float).eps ** (1 / 3))
 # For Numba: the functions that it calls compiled too, and for the complex step ``cmath`` in place of ``math``.
 _REAL = Rules({}, wrap=njit)
 _COMPLEX = Rules(
@@ -218,7 +218,7 @@ def _differences(value: Any, p: int, d: int) -> Any:
         point = theta.copy()
         up, down = np.zeros(p), np.zeros(p)
         for a in range(d):
-            h = _CBRT_EPS * max(1.0, abs(theta[a]))
+            h = CENTRAL * max(1.0, abs(theta[a]))
             point[a] = theta[a] + h
             value(point, rows, i, up)
             upper = point[a]

@@ -4,9 +4,9 @@
 ``jac(theta, *rows)`` returns (k, d) or (k, p, d). Rows are passed in chunks that stay in the cache. Without
 ``data`` the function returns all residuals at once, as SciPy's, and there is nothing to batch.
 
-Difference quotients move along the retraction, so they are right on manifolds too; steps are relative to the
-parameter's size, as MINPACK's, but not below a hundredth of its size at the start (one, if it starts at zero): a
-parameter that happens to pass by zero would else be moved by less than rounding. They turn around at a bound.
+Steps of differences (`problm.support.differences`) are relative to the parameter's size, as MINPACK's, but not below a
+hundredth of its size at the start (one, if it starts at zero): a parameter that happens to pass by zero would else be
+moved by less than rounding.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from ..losses import Loss
 from ..sampling.columns import SampledColumns
 from ..sampling.order import RandomOrder
 from ..solver.problem import FEW, Problem, Theta
+from ..support.differences import EPS, derivatives
 from ..support.digest import digest
 
 Array = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)
-_ORDER = {"2-point": 1 / 2, "3-point": 1 / 3}
-JACOBIANS = ("2-point", "3-point", "cs")
 
 
 def _references(call: Callable[[], Any]) -> int:
@@ -75,7 +74,7 @@ class FunctionProblem(Problem):
         self.move = retract
         self.flat = retract is None
         self.limits = limits
-        self._eps = float(np.finfo(np.float64).eps)
+        self._eps = EPS
         self._typical: list[float] | None = None
         self._last: tuple[Theta, int, int, int, int, Array] | None = None
         # About 1 MiB of Jacobian and temporaries a chunk. A quarter of it stays in the second-level cache but takes a
@@ -258,22 +257,10 @@ class FunctionProblem(Problem):
                 want = f"({k}, {self.dim})" if self.components == 1 else f"({k}, {self.components}, {self.dim})"
                 raise ValueError(f"jac returned shape {j.shape} for {k} rows of data, expected {want}")
             return j.reshape(-1, self.dim).T
-        result = np.empty((self.dim, len(residuals)))
-        # The step that balances the errors of rounding and of truncation (Press et al., 5.7).
-        relative = longer * (1e-20 if self.jac == "cs" else self._eps ** _ORDER[self.jac])
-        if self.jac == "2-point" and self.flat and self.limits is None:  # what most people call: no questions
-            widths = np.empty((self.dim, 1))
-            for a, size in enumerate(self._sizes(theta)):
-                point = theta.copy()
-                point[a] += relative * size
-                widths[a] = point[a] - theta[a]
-                result[a] = self._residuals(point, rows)
-            result -= residuals
-            result /= widths
-            return result
-        for a, size in enumerate(self._sizes(theta)):
-            result[a] = self._difference(theta, rows, residuals, a, relative * size)
-        return result
+        return derivatives(
+            lambda point: self._residuals(point, rows), theta, self._sizes(theta), self.jac,
+            value=residuals, retract=self.move, limits=self.limits, eps=self._eps, longer=longer,
+        )  # fmt: skip
 
     def _sizes(self, theta: Theta) -> list[float]:
         """What the steps of differences are relative to."""
@@ -283,26 +270,6 @@ class FunctionProblem(Problem):
         if self._typical is None:
             self._typical = [size if size > 1e-12 else 1.0 for size in sizes]  # or rounding of zero
         return [max(size, 0.01 * typical) for size, typical in zip(sizes, self._typical, strict=True)]
-
-    def _difference(self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, a: int, h: float) -> Array:
-        if self.jac == "cs":
-            moved = theta.astype(np.complex128)
-            moved[a] += 1j * h
-            return self._residuals(moved, rows).imag / h
-        below, above = -np.inf, np.inf
-        if self.limits is not None:
-            below, above = self.limits[0][a] - theta[a], self.limits[1][a] - theta[a]
-        if self.jac == "3-point" and below <= -h and h <= above:
-            plus, minus = self._moved(theta, a, h), self._moved(theta, a, -h)
-            width = plus[a] - minus[a] if self.flat else 2.0 * h
-            return (self._residuals(plus, rows) - self._residuals(minus, rows)) / width
-        if h > above:
-            h = -h if below <= -h else (above if above >= -below else below)
-        if h == 0.0:  # a fixed parameter
-            return np.zeros_like(residuals)
-        point = self._moved(theta, a, h)
-        width = point[a] - theta[a] if self.flat else h  # what was added after rounding
-        return (self._residuals(point, rows) - residuals) / width
 
     def _weights(self, residuals: Array) -> Array:
         """Weights of the residuals by the loss of their blocks, (k * p,)."""
@@ -336,12 +303,3 @@ class FunctionProblem(Problem):
                 each = each.reshape(self.dim, k, p).sum(axis=2)
             normal.outer = each.dot(each.T)
         return normal
-
-    def _moved(self, theta: Theta, a: int, h: float) -> Theta:
-        if self.flat:
-            point = theta.copy()
-            point[a] += h
-            return point
-        delta = np.zeros(self.dim)
-        delta[a] = h
-        return self.retract(theta, delta)

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss
+from ..support.differences import derivatives, relative
 from ..support.reduction import sum_chunks
 from .sampled import SampledProblem
 
@@ -38,7 +39,6 @@ Basis = Callable[[Any, Any], Any]
 
 _NO_FLOAT = np.empty(0)
 _NO_SQUARE = np.empty((0, 0))
-_STEP = float(np.finfo(float).eps) ** (1 / 3)
 
 
 class LinearSeparableProblem(SampledProblem):
@@ -182,22 +182,15 @@ class LinearSeparableProblem(SampledProblem):
                 )
             out = np.moveaxis(raw, -1, 0)
             return np.ascontiguousarray(out if self.weight is None else out * self.weight[:, None])
-        parts = []
-        for a in range(self.dim):
-            if self._derivative == "cs":
-                moved = theta.astype(np.complex128)
-                moved[a] += 1e-30j
-                shape = (self.samples,) if count is None else (count, self.samples)
-                complex_phi = columns_of(self._basis(self.x if x is None else x, moved), shape, "basis", complex)
-                part = complex_phi.imag / 1e-30
-                parts.append(part if self.weight is None else part * self.weight[:, None])
-            else:
-                step = _STEP * (abs(theta[a]) or 1.0)  # relative, as MINPACK's: alpha may be nanoseconds
-                up, down = theta.copy(), theta.copy()
-                up[a] += step
-                down[a] -= step
-                parts.append((self.phi(up, x, count) - self.phi(down, x, count)) / (up[a] - down[a]))
-        return np.ascontiguousarray(parts)
+        if self._derivative != "cs":
+            return derivatives(lambda point: self.phi(point, x, count), theta, relative(theta))
+        shape = (self.samples,) if count is None else (count, self.samples)
+
+        def complex_phi(point: NDArray[Any]) -> Any:
+            return columns_of(self._basis(self.x if x is None else x, point), shape, "basis", complex)
+
+        parts = derivatives(complex_phi, theta, np.ones(self.dim), "cs")
+        return parts if self.weight is None else parts * self.weight[:, None]
 
     @staticmethod
     def decompose(phi: Array) -> tuple[Array, Array]:

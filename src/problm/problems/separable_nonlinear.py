@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..linalg.normal import Normal
 from ..losses import Loss
+from ..support.differences import derivatives, relative
 from .sampled import SampledProblem
 from .warm_starts import WarmStarts
 
@@ -33,7 +34,6 @@ Index = NDArray[np.int64]
 
 INNER_TOL = 1e-12
 INNER_STEPS = 50
-_STEP = float(np.finfo(float).eps) ** (1 / 3)
 
 
 class SeparableProblem(SampledProblem):
@@ -176,28 +176,16 @@ class SeparableProblem(SampledProblem):
     def _inner_jacobian(self, theta: Any, z: Array, data: tuple[NDArray[Any], ...], p: int) -> Array:
         if self._inner_jac is not None:
             return _checked("inner_jac", self._inner_jac(theta, z, *data), (len(z), p, z.shape[1]))
-        columns = []
-        for k in range(z.shape[1]):
-            step = _STEP * np.where(z[:, k] == 0.0, 1.0, np.abs(z[:, k]))
-            up, down = z.copy(), z.copy()
-            up[:, k] += step
-            down[:, k] -= step
-            change = self._evaluate_residual(theta, up, data) - self._evaluate_residual(theta, down, data)
-            columns.append(change / (up[:, k] - down[:, k])[:, None])
-        return np.stack(columns, axis=2)
+        by = derivatives(lambda moved: self._evaluate_residual(theta, moved, data), z, relative(z))
+        return np.ascontiguousarray(np.moveaxis(by, 0, 2))
 
     def _outer_jacobian(self, theta: Any, z: Array, data: tuple[NDArray[Any], ...], p: int) -> Array:
         if self._jac is not None:
             return _checked("jac", self._jac(theta, z, *data), (len(z), p, self.dim))
-        columns = []
         flat = isinstance(theta, np.ndarray) and theta.shape == (self.dim,)
-        for k in range(self.dim):
-            step = np.zeros(self.dim)
-            step[k] = _STEP * ((abs(theta[k]) or 1.0) if flat else 1.0)
-            change = self._evaluate_residual(self.retract(theta, step), z, data)
-            change = change - self._evaluate_residual(self.retract(theta, -step), z, data)
-            columns.append(change / (2.0 * step[k]))
-        return np.stack(columns, axis=2)
+        sizes = relative(theta if flat else np.ones(self.dim))
+        by = derivatives(lambda moved: self._evaluate_residual(moved, z, data), theta, sizes, retract=self.move)
+        return np.ascontiguousarray(np.moveaxis(by, 0, 2))
 
     def _solve(self, theta: Any, z: Array, data: tuple[NDArray[Any], ...]) -> tuple[Array, Array]:
         """Move z (b, q) to the minimum of each block, in place; returns residuals and inner Jacobian there."""

@@ -1,0 +1,139 @@
+"""Derivatives by differences of a function: forward, central, and by a complex step.
+
+Steps are those that balance the errors of rounding and of truncation (Press et al., 5.7), relative to sizes that the
+caller knows. They move along a retraction where there is one, and turn around at a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+EPS = float(np.finfo(np.float64).eps)
+CENTRAL = EPS ** (1 / 3)
+"""Relative step of central differences of functions that are exact to rounding."""
+COMPLEX = 1e-20
+"""Of complex steps: nothing is subtracted, so that any small one will do."""
+_ORDER = {"2-point": 1 / 2, "3-point": 1 / 3}
+METHODS = ("2-point", "3-point", "cs")
+
+
+def relative(point: Array) -> Any:
+    """Sizes of the parameters of a point, (..., d) to a list of d; 1 for zero, as MINPACK has it."""
+    size = np.abs(point)
+    return np.moveaxis(np.where(size > 0.0, size, 1.0), -1, 0)
+
+
+def derivatives(
+    function: Callable[[Any], Array],
+    point: Any,
+    sizes: Sequence[Any] | Array,
+    method: str = "3-point",
+    *,
+    value: Array | None = None,
+    retract: Callable[[Any, Array], Any] | None = None,
+    limits: tuple[Array, Array] | None = None,
+    eps: float = EPS,
+    longer: float = 1.0,
+) -> Array:
+    """Derivatives of ``function`` by each parameter of ``point``, (d, ...): the transposed Jacobian.
+
+    Parameters
+    ----------
+    function
+        Any array of a point; complex for complex points with the method ``"cs"``.
+    point
+        (d,); (b, d) for b points at once, of which the function has a row each; any object with ``retract``.
+    sizes
+        d numbers, or arrays (b,), that steps are relative to.
+    method
+        ``"2-point"``, ``"3-point"`` or ``"cs"``.
+    value
+        ``function(point)``, which forward differences need.
+    retract
+        ``retract(point, step)`` on a manifold.
+    limits
+        Lower and upper bounds (d,), inside of which steps stay.
+    eps
+        Relative accuracy of the function.
+    longer
+        Factor on the usual steps.
+
+    Examples
+    --------
+    >>> point = np.array([2.0, 3.0])
+    >>> derivatives(lambda t: np.array([t[0] * t[1], t[1] ** 2]), point, relative(point)).round(6)
+    array([[3., 0.],
+           [2., 6.]])
+    """
+    step = longer * (COMPLEX if method == "cs" else eps ** _ORDER[method])
+    if method == "2-point" and retract is None and limits is None:  # what most people call: no questions
+        assert value is not None
+        result = np.empty((len(sizes), *value.shape))
+        widths = np.empty((len(sizes),) + (1,) * value.ndim)
+        for a, size in enumerate(sizes):
+            moved = point.copy()
+            moved[a] += step * size
+            widths[a] = moved[a] - point[a]
+            result[a] = function(moved)
+        result -= value
+        result /= widths
+        return result
+    quotient = _Quotient(function, point, len(sizes), method, value, retract, limits)
+    return np.array([quotient(a, step * size) for a, size in enumerate(sizes)])
+
+
+@dataclass
+class _Quotient:
+    """The derivative by one parameter, with the arguments of `derivatives`."""
+
+    function: Callable[[Any], Array]
+    point: Any
+    dim: int
+    method: str
+    value: Array | None
+    retract: Callable[[Any, Array], Any] | None
+    limits: tuple[Array, Array] | None
+
+    def __call__(self, a: int, h: Any) -> Array:
+        if self.method == "cs":
+            moved = self.point.astype(np.complex128)
+            moved[..., a] += 1j * h
+            return np.asarray(self.function(moved).imag / h)
+        below, above = -np.inf, np.inf
+        if self.limits is not None:
+            below, above = self.limits[0][a] - self.point[a], self.limits[1][a] - self.point[a]
+        if self.method == "3-point" and (self.limits is None or (below <= -h and h <= above)):
+            return self._between(self._moved(a, -h), self._moved(a, h), a, 2.0 * h)
+        if h > above:
+            h = -h if below <= -h else (above if above >= -below else below)
+        assert self.value is not None
+        if h == 0.0:  # a fixed parameter
+            return np.zeros_like(self.value)
+        moved = self._moved(a, h)
+        width = h if self.retract is not None else moved[a] - self.point[a]  # what was added after rounding
+        return np.asarray((self.function(moved) - self.value) / width)
+
+    def _between(self, low: Any, high: Any, a: int, width: Any) -> Array:
+        change = self.function(high) - self.function(low)
+        if self.retract is None:
+            if self.point.ndim == 1:
+                width = high[a] - low[a]
+            else:  # several points: their own widths, along the first axis of the function's values
+                width = (high[:, a] - low[:, a]).reshape(-1, *(1,) * (change.ndim - 1))
+        change /= width
+        return change
+
+    def _moved(self, a: int, h: Any) -> Any:
+        if self.retract is None:
+            point = self.point.copy()
+            point[a if point.ndim == 1 else (..., a)] += h
+            return point
+        delta = np.zeros(self.dim)
+        delta[a] = h
+        return self.retract(self.point, delta)
