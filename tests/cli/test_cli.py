@@ -84,6 +84,16 @@ class Page(HTMLParser):
 # --- fit -----------------------------------------------------------------------------------------------------
 
 
+def test_fit_says_what_is_doubtful(inside, folder, tmp_path):
+    done = inside("fit", folder / "decay.csv", "--model", "y ~ a + b*x", "-o", tmp_path / "poor")
+    assert done.returncode == 0
+    assert "warning: residuals are" in done.stdout
+    assert "Warning: residuals are" in (tmp_path / "poor" / "report.html").read_text()
+    as_json = inside("fit", folder / "decay.csv", "--model", "y ~ a + b*x", "--json", "--no-output")
+    assert "misses structure" in json.loads(as_json.stdout)["warnings"][0]
+    assert "warning" not in inside("fit", folder / "decay.csv", *MODEL, "--no-output").stdout
+
+
 def test_fit_prints_and_writes(folder, tmp_path):
     done = run("fit", folder / "decay.csv", *MODEL, "--sigma", "err", "-o", tmp_path / "out")
     assert (done.returncode, done.stderr) == (0, "")

@@ -18,7 +18,7 @@ from ..models.first_guess import alternatives
 from ..models.formula import formula
 from ..models.model import Model
 from ..models.ties import Ties
-from ..solver.result import Result
+from ..solver.result import Result, Status
 from .curve_fit import fit as fit_curve
 
 Array = NDArray[np.float64]
@@ -99,7 +99,7 @@ def fit(
     limits = _limits(bounds, tied.free)
     mask = _mask(fixed, tied.free)
     rest = [k for k in range(len(tied.free)) if k not in known]
-    partial = _partial(curve, known, rest)
+    partial = partial_model(curve, known, rest)
     start = np.array([known.get(k, 1.0) for k in range(len(tied.free))])
     if rest:
         guess = start[rest] if partial is None else partial.guess(x, y)
@@ -120,11 +120,37 @@ def fit(
         name = loss if isinstance(loss, str) else str(getattr(loss, "name", "custom"))
         return Fit(model, tied, result, x, y, sigma, absolute_sigma, name, limits, jac=jac, refit=refit)
 
-    found = made(refit(start))
+    return settle(start, refit, made, partial, rest, limits)
+
+
+def settle(
+    start: Array,
+    solve: Callable[[Array], Result],
+    made: Callable[[Result], Fit],
+    partial: Model | None,
+    rest: Sequence[int],
+    limits: tuple[Array, Array],
+) -> Fit:
+    """Solve; where a fit from a guess is doubtful, solve again from better starts; and say what stays doubtful.
+
+    Parameters
+    ----------
+    start : (d,)
+    solve, made
+        From a start to a result, and from that to a fit.
+    partial
+        The model of the guessed parameters (`partial_model`), None where none was guessed.
+    rest
+        Their places.
+    limits
+        (d,) lower and upper bounds.
+    """
+    found = made(solve(start))
     doubtful = doubts(found)
-    if partial is not None and any(kind in SERIOUS for kind in doubtful):
+    ended = found.result.status in (Status.STOPPED, Status.TIME, Status.INTERRUPTED)
+    if partial is not None and not ended and any(kind in SERIOUS for kind in doubtful):
         for other in _better(found, partial, rest, limits):
-            again = made(refit(other))
+            again = made(solve(other))
             if again.result.cost < found.result.cost:
                 found, doubtful = again, doubts(again)
     return replace(found, warnings=tuple(doubtful.values()))
@@ -212,7 +238,7 @@ def _mask(fixed: Any, names: Sequence[str]) -> NDArray[np.bool_] | None:
     return mask
 
 
-def _partial(curve: Any, known: Mapping[int, float], rest: Sequence[int]) -> Model | None:
+def partial_model(curve: Any, known: Mapping[int, float], rest: Sequence[int]) -> Model | None:
     """The model of the parameters that are not known, if it can guess them."""
     if not rest or not isinstance(curve, Model) or curve.body is None:
         return None

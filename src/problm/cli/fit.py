@@ -30,9 +30,8 @@ from .common import (
 from .exits import Bad, leave
 
 if TYPE_CHECKING:
+    from ..inference.fit import Fit
     from ..models.model import Model
-    from ..solver.result import Result
-    from .fit_data import Rows
 
 FILES = ("result.json", "fit.png", "report.html")
 """What is written to the output folder."""
@@ -82,13 +81,19 @@ def command(
     Prints parameters with standard errors, correlations and goodness of fit; writes result.json, report.html and
     fit.png to the output folder.
     """
+    from ..api.fit import partial_model, settle
     from .fit_columns import load, split_model  # SciPy comes with it: not for --help
 
     voice = Voice(json, quiet)
     folder = None if no_output else Folder(output or Path("fit"), FILES, [file], force, voice)
     compiled, columns = split_model(model, file, variables)
     rows = load(file, columns, sigma, nan, max_memory, cluster)
-    theta, limits, fixed = starts(compiled, rows, start, bounds, fix)
+    known, limits, fixed = starts(compiled, start, bounds, fix)
+    rest = [i for i in range(len(compiled.parameters)) if i not in known]
+    partial = partial_model(compiled, known, rest)
+    theta = np.array([known.get(i, 0.0) for i in range(len(compiled.parameters))])
+    if partial is not None:  # a guess may lie outside of bounds, but what the user says is taken as it is
+        theta[rest] = np.clip(rows.guess(partial), limits[0][rest], limits[1][rest])
     options: dict[str, Any] = {
         "loss": loss, "f_scale": f_scale, "method": method, "accuracy": accuracy, "max_iter": max_iter,
         "threads": threads, "rng": seed, "bounds": limits, "fixed": fixed or None,
@@ -96,37 +101,39 @@ def command(
     if max_time is not None:
         options["max_time"] = max_time
     with voice.progress() as progress:
-        result = rows.fit(compiled, theta, {**options, "callback": progress})
-    absolute = absolute_sigma and sigma is not None
+        absolute = absolute_sigma and sigma is not None
+        found = settle(
+            theta,
+            lambda t: rows.fit(compiled, t, {**options, "callback": progress}),
+            lambda result: rows.fitted(compiled, result, absolute),
+            partial, rest, limits,
+        )  # fmt: skip
+    result = found.result
     goodness = rows.goodness(compiled, result)
     voice.say(f"{compiled.response} ~ {compiled.expression}    ({file})")
     voice.say(report(result, absolute=absolute, goodness=goodness))
-    files = [] if folder is None else write(folder, file, compiled, result, rows, absolute, goodness)
+    for warning in found.warnings:
+        voice.say(f"warning: {warning}")
+    files = [] if folder is None else write(folder, file, found, goodness)
     for path in files:
         voice.say(f"wrote {path}")
-    voice.finish({**result.to_dict(), "model": model, "file": file, **goodness, "files": [str(f) for f in files]})
+    content = {**result.to_dict(), "model": model, "file": file, **goodness, "warnings": list(found.warnings)}
+    voice.finish({**content, "files": [str(f) for f in files]})
     leave(outcome(result.status))
 
 
 def starts(
-    model: Model, rows: Rows, start: str | None, bounds: str | None, fix: str | None
-) -> tuple[Any, Any, list[int]]:
-    """The start, (lower, upper) and the indices of fixed parameters, from text such as ``a=1,b=2``."""
+    model: Model, start: str | None, bounds: str | None, fix: str | None
+) -> tuple[dict[int, float], tuple[Any, Any], list[int]]:
+    """What is known, (lower, upper) and the indices of fixed parameters, from text such as ``a=1,b=2``."""
     given = numbers("--start", start, model)
     held = numbers("--fix", fix, model)
     lower, upper = np.full(len(model.parameters), -np.inf), np.full(len(model.parameters), np.inf)
     for name, text in pairs("--bounds", bounds, model).items():
         i = model.parameters.index(name)
         lower[i], upper[i] = interval("--bounds", name, text)
-    known = {**given, **held}
-    if len(known) == len(model.parameters):
-        theta = np.array([known[n] for n in model.parameters])
-    else:
-        theta = rows.guess(model)
-        for i, name in enumerate(model.parameters):
-            # A guess may lie outside of bounds, but what the user says is taken as it is.
-            theta[i] = known[name] if name in known else min(max(theta[i], lower[i]), upper[i])
-    return theta, (lower, upper), [model.parameters.index(n) for n in held]
+    known = {model.parameters.index(n): value for n, value in {**given, **held}.items()}
+    return known, (lower, upper), [model.parameters.index(n) for n in held]
 
 
 def pairs(option: str, text: str | None, model: Model) -> dict[str, str]:
@@ -156,22 +163,22 @@ def numbers(option: str, text: str | None, model: Model) -> dict[str, float]:
     return found
 
 
-def write(
-    folder: Folder, file: str, model: Model, result: Result, rows: Rows, absolute: bool, goodness: dict[str, float]
-) -> list[Path]:
+def write(folder: Folder, file: str, found: Fit, goodness: dict[str, float]) -> list[Path]:
     """result.json, report.html, and the pictures where Matplotlib is there."""
     from ..report import page
     from ..solver.saved import to_dict
 
-    saved = {**to_dict(result), "model": f"{model.response} ~ {model.expression}", **goodness}
+    result, model = found.result, f"{found.model.response} ~ {found.model.expression}"
+    saved = {**to_dict(result), "model": model, **goodness, "warnings": list(found.warnings)}
     files = [folder.write("result.json", dumps(saved))]
-    parts = [page.paragraph(f"{model.response} ~ {model.expression}"), page.paragraph(file, note=True)]
-    parts.append(page.listing(report(result, absolute=absolute, goodness=goodness)))
-    figures = optional(lambda: (rows.picture(model, result), result.plot()))
+    parts = [page.paragraph(model), page.paragraph(file, note=True)]
+    parts += [page.paragraph(f"Warning: {warning}") for warning in found.warnings]
+    parts.append(page.listing(report(result, absolute=found.absolute_sigma, goodness=goodness)))
+    figures = optional(lambda: (found.plot(), result.plot()))
     if figures is not None:
         curve, solve = (page.figure_png(figure) for figure in figures)
         files.append(folder.write("fit.png", curve))
-        parts.append(page.picture(curve, "Data and fit"))
+        parts.append(page.picture(curve, "Data, fit with its 95 % confidence band, and residuals"))
         parts.append(page.picture(solve, "Cost and batch size over time, residuals, correlations"))
     files.append(folder.write("report.html", page.page("ProBLM fit", parts)))
     return files

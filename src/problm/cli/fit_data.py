@@ -12,12 +12,15 @@ from ..api.curve_fit import CurveRows
 from ..api.least_squares import least_squares
 
 if TYPE_CHECKING:
+    from ..inference.fit import Fit
     from ..models.model import Model
     from ..solver.result import Result
 
 Array = NDArray[Any]
 FEW = 50_000
 """Rows that a start is guessed from, and that a picture of a file too large for memory shows."""
+SHOWN = 1_000_000
+"""Rows that a picture of data in memory shows."""
 
 
 class Rows(Protocol):
@@ -26,7 +29,7 @@ class Rows(Protocol):
     def fit(self, model: Model, theta: Any, options: dict[str, Any]) -> Result: ...
     def guess(self, model: Model) -> Any: ...
     def goodness(self, model: Model, result: Result) -> dict[str, float]: ...
-    def picture(self, model: Model, result: Result) -> Any: ...
+    def fitted(self, model: Model, result: Result, absolute: bool) -> Fit: ...
 
 
 @dataclass
@@ -57,15 +60,16 @@ class InMemory:
             "r_squared": 1.0 - left / spread if spread > 0 else float("nan"),
         }
 
-    def picture(self, model: Model, result: Result) -> Any:
-        from ..report.plots import plot_curve, plot_prediction
+    def fitted(self, model: Model, result: Result, absolute: bool) -> Fit:
+        """The result with (some of) the rows, for warnings and pictures."""
+        from ..inference.fit import Fit
+        from ..models.ties import Ties
 
-        k = len(model.variables)
-        if k > 1:
-            few = self._some(1_000_000)
-            return plot_prediction(few[k], model(tuple(few[:k]), *result.x), label=str(model.response))
-        labels = (model.variables[0], str(model.response))
-        return plot_curve(self.columns[0], self.columns[1], lambda t: model(t, *result.x), labels=labels)
+        few, k = self._some(SHOWN), len(model.variables)
+        x = few[0] if k == 1 else np.stack(few[:k])
+        return Fit(
+            model, Ties.read(model.parameters, {}), result, x, few[k], few[-1] if self.weighted else None, absolute
+        )
 
     def _some(self, most: int) -> list[Array]:
         step = -(-len(self.columns[0]) // most)

@@ -12,6 +12,7 @@ from ..data.sources import open_source
 from .fit_data import FEW, InMemory
 
 if TYPE_CHECKING:
+    from ..inference.fit import Fit
     from ..models.model import Model
     from ..solver.result import Result
 
@@ -42,9 +43,9 @@ class Stored:
         """Nothing: it would take one more pass over the file."""
         return {}
 
-    def picture(self, model: Model, result: Result) -> Any:
-        """Of a sample of the rows."""
-        return self._sample().picture(model, result)
+    def fitted(self, model: Model, result: Result, absolute: bool) -> Fit:
+        """The result with a sample of the rows."""
+        return self._sample().fitted(model, result, absolute)
 
     def _sample(self) -> InMemory:
         """Some rows from all over the file, which may be sorted."""

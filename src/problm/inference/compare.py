@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from .estimate import Estimate
 
@@ -45,9 +45,9 @@ def compare(first: Estimate, second: Estimate) -> Comparison:
     if extra:
         fall = small.chi2 - large.chi2
         f = fall / extra / large.reduced_chi2
-        f_probability = float(stats.f.sf(f, extra, large.degrees_of_freedom))
+        f_probability = float(special.fdtrc(extra, large.degrees_of_freedom, max(f, 0.0)))
         ratio = small._deviance - large._deviance
-        ratio_probability = float(stats.chi2.sf(ratio, extra))
+        ratio_probability = float(special.chdtrc(extra, max(ratio, 0.0)))
     worse = np.array([first.aic, second.aic])
     weights = np.exp(-0.5 * (worse - worse.min()))
     weights /= weights.sum()

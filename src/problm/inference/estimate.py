@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from ..models.ties import Ties
 from ..report.numbers import with_error
@@ -266,7 +266,7 @@ class Estimate:
         """(n,) sigma, or ones."""
         if self.sigma is not None and np.ndim(self.sigma) > 1:
             raise ValueError("not known for a covariance matrix of the data")
-        return np.broadcast_to(np.asarray(1.0 if self.sigma is None else self.sigma, dtype=np.float64), (self.n,))
+        return np.broadcast_to(np.asarray(1.0 if self.sigma is None else self.sigma, dtype=np.float64), (len(self.y),))
 
     def _data(self, values: Any) -> Any:
         if values is None:
@@ -279,8 +279,8 @@ def quantile(level: float, degrees_of_freedom: float) -> float:
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
     tail = 0.5 * (1.0 + level)
-    normal = not np.isfinite(degrees_of_freedom)
-    return float(stats.norm.ppf(tail) if normal else stats.t.ppf(tail, degrees_of_freedom))
+    finite = np.isfinite(degrees_of_freedom)
+    return float(special.stdtrit(degrees_of_freedom, tail) if finite else special.ndtri(tail))
 
 
 def by_name(names: tuple[str, ...], values: Mapping[str, Any], argument: str) -> dict[int, Any]:

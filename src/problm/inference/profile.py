@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from ..warnings import ProblmWarning
 from .estimate import Estimate, quantile
@@ -103,7 +103,7 @@ def contour(fit: Estimate, first: str, second: str, level: float, points: int) -
     both = C[np.ix_(pair, pair)]
     root, direction = np.linalg.cholesky(both), C[:, pair] @ np.linalg.inv(both)
     dof = fit.degrees_of_freedom
-    height = stats.chi2.ppf(level, 2) if fit.absolute_sigma else 2.0 * stats.f.ppf(level, 2, dof)
+    height = float(-2.0 * np.log1p(-level) if fit.absolute_sigma else 2.0 * special.fdtri(2, dof, level))
     found = np.empty((points, 2))
     for k, angle in enumerate(np.linspace(0.0, 2.0 * np.pi, points, endpoint=False)):
         ray = root @ np.array([np.cos(angle), np.sin(angle)])
