@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import problm
 from problm.solver import confidence as bounds
 from problm.solver.acceptance import FullBatch, Holdout, Step, Verdict
 from problm.solver.paper_tests import Paper, RelaxedPaper, best_lower_bound, sum_test
@@ -267,3 +268,37 @@ def test_names_and_mistakes():
 def test_policies_are_copied():
     policy = RelaxedPaper()
     assert as_acceptance(policy) is not policy
+
+
+class Trusting:
+    """A policy of one's own: the recipe of CONTRIBUTING.md."""
+
+    noise_rule = True
+    damping = "trust-region"
+
+    def __init__(self) -> None:
+        self.judged = 0
+
+    def first_batch(self, n: int, dim: int) -> int:
+        return 300
+
+    def judge(self, step: Step) -> Verdict:
+        self.judged += 1
+        return Verdict(step.batch.changes().mean() < 0.0, None)
+
+
+def trusting(step: Step) -> Verdict:
+    return Verdict(step.batch.changes().mean() < 0.0, None)
+
+
+@pytest.mark.parametrize("policy", [Trusting(), trusting, "trusting"])
+def test_a_policy_is_one_class_or_one_function(policy, monkeypatch):
+    monkeypatch.setitem(POLICIES, "trusting", Trusting)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 2, 50_000)
+    y = 2.0 * np.exp(-1.5 * x) + 0.1 * rng.standard_normal(len(x))
+    fit = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) - y, [1.0, 1.0], data=(x, y), acceptance=policy)
+    assert fit.success
+    np.testing.assert_allclose(fit.x, [2.0, 1.5], atol=0.02)
+    first = fit.history.batch_size[0]
+    assert first == 300 if policy is not trusting else first < len(x)

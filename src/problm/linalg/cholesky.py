@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv, dpotrs
 
 from .normal import Normal
+from .secular import MOST, SLACK, next_damping
 
 Array = NDArray[np.float64]
 REFINE = 1e-4
@@ -78,16 +79,16 @@ class Cholesky:
 
     def within(self, radius: float) -> tuple[float, float, tuple[Array, float, float]] | None:
         """The least damping whose step is no longer than a radius, to a tenth of it, its length, and the step as by
-        `damped`: Hebden's iteration on the secular equation (More 1978), from below."""
+        `damped` (`problm.linalg.secular`)."""
         damping, factor, x, length, metric = 0.0, self._factor, self._x, math.nan, self._resistance()
-        for tries in range(30):
+        for tries in range(MOST):
             pull = metric * x
             squared = float(pull.dot(x))
             length = math.sqrt(squared)
-            if not length > 1.1 * radius or tries == 29:
+            if not length > SLACK * radius or tries == MOST - 1:
                 break
             y, _ = dpotrs(factor, pull)
-            damping += squared / (self._normal.count * float(pull.dot(y))) * (length - radius) / radius
+            damping = next_damping(damping, squared, self._normal.count * float(pull.dot(y)), length, radius)
             factor, x, info = self._solved(damping)
             if info != 0:
                 return None

@@ -12,15 +12,19 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from ..jit.njit import njit
+from ..jit.njit import njit, part
 from .cholesky import LEAST_SHARE, MOST_SHARE, REFINE
 from .normal import Normal
+from .secular import MOST, SLACK, next_damping
 
 Array = NDArray[np.float64]
 _f8, _i8 = types.float64, types.int64
 _NONE = np.empty(0)
 LEAST = 1e-300
 """Diagonal that counts as no influence at all."""
+
+
+_next_damping = part(nogil=True, error_model="numpy")(next_damping)
 
 
 @njit(_f8(_f8[:, ::1], _f8[:, ::1]), nogil=True, error_model="numpy")
@@ -144,15 +148,14 @@ def damp(vectors, matrix, damping, step):  # type: ignore[no-untyped-def]
 def within(vectors, matrix, radius, step):  # type: ignore[no-untyped-def]
     """Write the step to ``step`` (d,) whose damping is the least that keeps it within ``radius``, to a tenth of it.
 
-    For a Gauss-Newton step that is longer: Hebden's iteration on the secular equation (More 1978), which comes from
-    below. Returns the damping, the length in its metric, the predicted decrease and the squared length of the solution;
-    NaN where there is none.
+    For a Gauss-Newton step that is longer (`problm.linalg.secular`). Returns the damping, the length in its metric,
+    the predicted decrease and the squared length of the solution; NaN where there is none.
     """
     d = len(matrix)
     metric = vectors[3]
     factor, x, y = np.empty((d, d)), np.empty(d), np.empty(d)
     damping, length = 0.0, np.nan
-    for tries in range(30):
+    for tries in range(MOST):
         if damped_solution(vectors, matrix, damping, factor, x) == 0.0:
             return np.nan, np.nan, np.nan, np.nan
         squared = 0.0
@@ -160,13 +163,13 @@ def within(vectors, matrix, radius, step):  # type: ignore[no-untyped-def]
             y[a] = metric[a] * x[a]
             squared += y[a] * x[a]
         length = np.sqrt(squared)
-        if not length > 1.1 * radius or tries == 29:
+        if not length > SLACK * radius or tries == MOST - 1:
             break
         solve(factor, y, y)
         slope = 0.0
         for a in range(d):
             slope += metric[a] * x[a] * y[a]
-        damping += squared / slope * (length - radius) / radius
+        damping = _next_damping(damping, squared, slope, length, radius)
     predicted, squared = described(vectors, damping, x, step)
     return damping, length, predicted, squared
 

@@ -27,6 +27,7 @@ from .box import minimum_in_box
 from .cholesky import REFINE, Cholesky
 from .dense import identity, solve_unit
 from .normal import Normal
+from .secular import MOST, SLACK, next_damping
 from .space import Space
 
 Array = NDArray[np.float64]
@@ -355,15 +356,15 @@ def _ones(d: int) -> Array:
 
 def _secular(values: Array, parts: Array, radius: float, least: float) -> tuple[float, float]:
     """A damping of at least ``least`` for which ``parts / (values + damping)`` is as long as the radius, to a tenth of
-    it, and that length: Hebden's iteration (More 1978)."""
+    it, and that length (`problm.linalg.secular`)."""
     squares, length = parts**2, math.inf
     # No component may be longer than the radius by itself: a bound from below, and no division by zero.
-    damping = max(least, float((np.abs(parts) / (1.1 * radius) - values).max(initial=0.0)))
-    for _ in range(30):
+    damping = max(least, float((np.abs(parts) / (SLACK * radius) - values).max(initial=0.0)))
+    for _ in range(MOST):
         shifted = values + damping
         length = math.sqrt(float((squares / shifted**2).sum()))
-        if length <= 1.1 * radius or not math.isfinite(length):
+        if length <= SLACK * radius or not math.isfinite(length):
             break
         slope = float((squares / shifted**3).sum())
-        damping += length**2 / slope * (length - radius) / radius
+        damping = next_damping(damping, length**2, slope, length, radius)
     return damping, length

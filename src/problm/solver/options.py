@@ -13,7 +13,9 @@ import numpy as np
 from ..support.suggest import suggest
 
 if TYPE_CHECKING:
-    from .acceptance import Acceptance
+    from collections.abc import Callable
+
+    from .acceptance import Acceptance, Step, Verdict
     from .damping import Damping
     from .result import State
 
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 class Options:
     """Settings of `problm.solver.loop.solve`. A wrong name or value fails here, before any work."""
 
-    acceptance: str | Acceptance = "holdout"
-    """The test of a step: a name (see `problm.solver.policies.POLICIES`) or a policy object."""
+    acceptance: str | Acceptance | Callable[[Step], Verdict] = "holdout"
+    """The test of a step: a name (see `problm.solver.policies.POLICIES`), a policy object, or a function of a step."""
     damping: str | Damping | None = None
     """``"trust-region"`` (MINPACK's), ``"gain-ratio"``, ``"nielsen"`` or ``"tenfold"`` (the paper's lambda I, times or
     divided by ten). None: the acceptance policy's own, tenfold for the paper's and trust-region else."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, cast
 
 from ..support.suggest import suggest
-from .acceptance import Acceptance, FullBatch, Holdout
+from .acceptance import Acceptance, FullBatch, Holdout, Step, Verdict
 from .paper_tests import Paper, RelaxedPaper
 
 POLICIES: dict[str, Any] = {
@@ -19,8 +22,23 @@ POLICIES: dict[str, Any] = {
 }
 
 
-def as_acceptance(acceptance: str | Acceptance) -> Acceptance:
-    """The policy of that name, or a fresh copy of the object (policies keep state during a solve)."""
+@dataclass(slots=True)
+class Judged:
+    """A policy made of a function that judges a step; batches begin and grow as with the default."""
+
+    function: Callable[[Step], Verdict]
+    noise_rule: bool = True
+    damping: str = "trust-region"
+
+    def first_batch(self, n: int, dim: int) -> int:
+        return Holdout().first_batch(n, dim)
+
+    def judge(self, step: Step) -> Verdict:
+        return self.function(step)
+
+
+def as_acceptance(acceptance: str | Acceptance | Callable[[Step], Verdict]) -> Acceptance:
+    """The policy of that name, a function as a policy, or a fresh copy of the object, which keeps state."""
     if isinstance(acceptance, str):
         if acceptance not in POLICIES:
             raise ValueError(
@@ -29,4 +47,6 @@ def as_acceptance(acceptance: str | Acceptance) -> Acceptance:
             )
         policy: Acceptance = POLICIES[acceptance]()
         return policy
-    return copy.copy(acceptance)
+    if isinstance(acceptance, FunctionType):
+        return Judged(acceptance)
+    return copy.copy(cast(Acceptance, acceptance))
