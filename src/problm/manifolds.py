@@ -2,7 +2,7 @@ r"""Curved parameter spaces: how a tangent step moves a point.
 
 The solver only ever asks for ``retract(theta, delta)``: the point reached from ``theta`` by the tangent vector
 ``delta`` of as many numbers as there are degrees of freedom. A point is a flat float64 array that may hold more
-numbers than that (a rotation holds 9, its tangent space has 3), so nothing is singular anywhere: no gimbal lock,
+numbers than that (a rotation holds 9, its tangent space has 3), so there are no singularities: no gimbal lock,
 no pole of a sphere, no vanishing scale. The spaces here are
 
 ==================  ====================  =========  =====================================================
@@ -48,7 +48,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 def internal(function: Callable[..., Any]) -> Any:
     """As `compiled`, for compiled callers only."""
-    return compiled_part(nogil=True, error_model="numpy", fastmath=False)(function)  # or it were the first caller's
+    return compiled_part(nogil=True, error_model="numpy", fastmath=False)(function)  # not the caller's
 
 
 @compiled
@@ -76,7 +76,7 @@ def rotation_exp(w):  # type: ignore[no-untyped-def]
 
 @internal
 def multiply(A, B):  # type: ignore[no-untyped-def]
-    """Product of two (3, 3) matrices: for so few numbers a loop beats the call of a library."""
+    """Product of two (3, 3) matrices: for so few numbers a loop is faster than a library call."""
     C = np.empty((3, 3))
     for i in range(3):
         for j in range(3):
@@ -86,7 +86,7 @@ def multiply(A, B):  # type: ignore[no-untyped-def]
 
 @internal
 def _straighten(R):  # type: ignore[no-untyped-def]
-    """One Newton step towards the nearest rotation, R (3 I - R'R) / 2: keeps rounding from piling up."""
+    """One Newton step towards the nearest rotation, R (3 I - R'R) / 2: keeps rounding errors from accumulating."""
     G = np.empty((3, 3))
     for i in range(3):
         for j in range(3):

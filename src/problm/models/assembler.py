@@ -1,13 +1,13 @@
 r"""Expressions to programs for the tape: lowering, fusion, registers.
 
 1. **Lowering.** Every expression that differs from row to row is written as ``scalar * vector``: scalars are
-   pulled out of products and quotients and multiplied together once a block (``a * exp(u) * (x - m) / s`` becomes
+   factored out of products and quotients and multiplied once per block (``a * exp(u) * (x - m) / s`` becomes
    ``(a / s) * (e * t)``), divisions become products with a shared reciprocal, sums a chain from left to right.
-   The vector parts are hash-consed again, so that derivatives share products that differ only by a scalar.
+   The vector parts are hash-consed again, so derivatives share products that differ only by a scalar.
 2. **Fusion.** A product used once, in a sum or an exponential, becomes part of that instruction; ``sin`` and ``cos``
    of the same argument become one instruction.
-3. **Registers.** Instructions are put in an order in which arguments come before results, the residuals'
-   first; a register is used again after the last use of its contents. Outputs are computed in place.
+3. **Registers.** Instructions are ordered so that arguments come before results, those of the residuals first; a
+   register is reused after the last use of its contents. Outputs are computed in place.
 
 Rounding therefore differs from NumPy's in the last digit or two; the order of sums is the user's.
 """
@@ -262,7 +262,7 @@ def assemble(residuals: Sequence[Expression], jacobian: Sequence[Sequence[Expres
     residuals
         The p residuals of a row.
     jacobian
-        For each residual its derivatives by the parameters, p sequences of d; `derivatives` makes them.
+        Derivatives of each residual with respect to the parameters, p sequences of d, from `derivatives`.
     n_parameters
         Length q of theta.
     """

@@ -1,8 +1,8 @@
 r"""Exact derivatives of expressions, by reverse accumulation.
 
 With the adjoint ``A_v = df/dv`` of every node, ``A_f = 1`` and ``A_u = sum over the nodes v made from u of A_v dv/du``,
-nodes visited from the output backwards. One sweep gives the derivatives by all parameters, as expressions that share
-the model's nodes.
+nodes visited from the output backwards. One sweep gives the derivatives with respect to all parameters, as expressions
+that share the model's nodes.
 
 Examples
 --------
@@ -36,7 +36,7 @@ def _d_w(x: Expression, y: Expression) -> tuple[Expression, Expression]:
     return 2.0 * (y * l - x * k), _TWO_OVER_ROOT_PI - 2.0 * (x * l + y * k)
 
 
-# op: (node, *arguments) -> the derivative by each argument. Steps (sign, floor, comparisons) have none.
+# op: (node, *arguments) -> the derivatives with respect to the arguments. Steps (sign, floor, comparisons) have none.
 PARTIALS: dict[str, Callable[..., tuple[Expression, ...]]] = {
     "add": lambda f, x, y: (_ONE, _ONE),
     "sub": lambda f, x, y: (_ONE, -_ONE),
@@ -77,7 +77,7 @@ PARTIALS: dict[str, Callable[..., tuple[Expression, ...]]] = {
 
 
 def derivatives(outputs: Sequence[Expression], n_parameters: int) -> list[list[Expression]]:
-    """Derivative of each output by each parameter, by reverse accumulation."""
+    """Derivative of each output with respect to each parameter, by reverse accumulation."""
     return [_reverse(f, n_parameters) for f in outputs]
 
 

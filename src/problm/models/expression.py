@@ -5,8 +5,8 @@ or an operation on other nodes. Nodes are *hash-consed*: making the same node tw
 that common subexpressions are shared by construction, also between a model and its derivatives
 (`problm.models.derivatives`). Constants are folded and simple identities applied as nodes are made.
 
-SymPy could do this too, but importing it takes longer than a whole fit (0.3 to 0.5 s), and its general
-simplification longer again; the few rules below are all that a fit needs.
+SymPy could do this too, but importing it takes longer than a whole fit (0.3 to 0.5 s), and its general simplification
+even longer; the few rules below suffice for a fit.
 
 Expressions overload Python's operators and NumPy's functions (`problm.models.functions`), which is how
 `problm.models.tracing` records a Python function: it calls the function with nodes.
@@ -45,7 +45,7 @@ UFUNCS: dict[str, Callable[..., Any]] = {}
 
 
 class TraceError(Exception):
-    """The function does something with a traced value that an expression cannot record."""
+    """The function uses a traced value in a way that an expression cannot record."""
 
 
 class Expression(Node):
@@ -143,7 +143,7 @@ class Expression(Node):
         return _call_array_function(function, args, options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _node, (self.op, self.args, self.value)  # made anew where it is unpickled, and shared there
+        return _node, (self.op, self.args, self.value)  # unpickling makes it again, and shares it
 
 
 _nodes: WeakValueDictionary[tuple[object, ...], Expression] = WeakValueDictionary()
@@ -368,7 +368,7 @@ def where(condition: Any, yes: Any, no: Any) -> Expression:
 
 
 def evaluate(outputs: Sequence[Expression], theta: Sequence[Any], columns: Sequence[Any]) -> list[Any]:
-    """Values by NumPy, one operation at a time: slow, and independent of the compiled tape.
+    """Values computed by NumPy, one operation at a time: slow, and independent of the compiled tape.
 
     Parameters and columns may be numbers or arrays of any type of float; they are broadcast.
     """

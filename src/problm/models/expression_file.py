@@ -23,7 +23,7 @@ def to_nodes(e: Expression) -> list[list[Any]]:
 
 
 def from_nodes(nodes: Sequence[Sequence[Any]]) -> Expression:
-    """The expression that `to_nodes` was given; a ValueError for what is none."""
+    """The inverse of `to_nodes`; a ValueError if the nodes are not an expression."""
     leaves = {"constant": constant, "parameter": parameter, "variable": variable}
     made: list[Expression] = []
     for op, *rest in nodes:

@@ -1,21 +1,20 @@
 r"""First guesses of the parameters, from the data and the formula.
 
-A good start lies in the valley of the best fit. It is found by looking at the formula as
+A good start lies in the basin of the best fit. To find it, the formula is written as
 
     f(x; c, u) = g_0(x; u) + sum over k of c_k g_k(x; u),
 
-with *linear* parameters c, found symbolically, and the *shape* parameters u. For given u the best c follow from
-linear least squares, so only u is searched. What kind of quantity each u is (a position on the x axis, a width, a rate,
-a frequency, a phase, an exponent) shows in where it stands in the formula: ``x - u`` is a position, ``(...) / u`` a
-width, ``u * x`` a rate or, inside a sine, a frequency. Each kind has a list of candidates made from the data;
-frequencies come from the peaks of a Fourier transform. Shape parameters that never stand in the same term are
-searched one term after the other, the term that explains most first, the linear parameters of all terms found so far
-being fitted anew for each candidate: so sums of peaks on a background are peeled peak by peak. The peeling is repeated
-with each kind of term first, then each term is searched anew with the others in place, and terms of the same kind of
-shape (a Gaussian, a Lorentzian) exchange their places, where that is better. A few steps of Levenberg-Marquardt
-(SciPy's) on the reduced data end the search.
+with *linear* parameters c, found symbolically, and the *shape* parameters u. For given u the best c follow from linear
+least squares, so only u is searched. The place of each u in the formula tells what kind of quantity it is (a position
+on the x axis, a width, a rate, a frequency, a phase, an exponent): ``x - u`` is a position, ``(...) / u`` a width, ``u
+* x`` a rate or, inside a sine, a frequency. Each kind has a list of candidates made from the data; frequencies come
+from the peaks of a Fourier transform. Shape parameters that never occur in the same term are searched one term after
+the other, the term that explains most first; the linear parameters of all terms found so far are refitted for each
+candidate. Sums of peaks on a background are thus peeled peak by peak. The peeling is repeated with each kind of term
+first; then each term is searched again with the others in place, and terms of the same kind (two Gaussians, say) are
+exchanged where that is better. A few steps of SciPy's Levenberg-Marquardt on the reduced data end the search.
 
-All of this sees at most `SAMPLE` points: a random sample, then medians of up to `BINS` bins, or `FEW` points of it
+The search uses at most `SAMPLE` points: a random sample, then medians of up to `BINS` bins, or `FEW` points of it
 where there are oscillations, which bins would average out, or several variables.
 """
 
@@ -201,7 +200,7 @@ class _Search:
         return best
 
     def _sweep(self, theta: Array, groups: list[list[int]], candidates: dict[int, Array]) -> Array:
-        """Each group searched anew, the others staying: the first ones were placed when others were missing."""
+        """Search each group again with the others fixed: the first ones were placed before the others."""
         everything = {i for g in groups for i in g}
         for group in groups:
             tried = np.concatenate([theta[None, :], _combinations(group, candidates, theta)])

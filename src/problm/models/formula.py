@@ -1,8 +1,8 @@
 """Formulas: text to a compiled model, without evaluating the text.
 
-A small recursive-descent parser reads numbers, names, operators and the functions in a list; there is no ``eval``,
-no attribute and no call of anything else. The result is a `problm.models.expression.Expression`, so that derivatives
-are exact, and it runs on the tape, so that nothing is compiled.
+A small recursive-descent parser reads numbers, names, operators and known functions; there is no ``eval``, no attribute
+access and no other call. The result is a `problm.models.expression.Expression`, so derivatives are exact, and it runs
+on the tape, so nothing is compiled.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ def formula(text: str, variables: Sequence[str] | str | None = None) -> Model:
     ----------
     text : str
         For example ``"a*exp(-b*x) + c"``. Operators ``+ - * / % ** ^`` and comparisons, numbers, ``pi``, ``e``,
-        functions (exp, log, sqrt, sin, tanh, erf, voigt, where(condition, yes, no), ...; a wrong name lists them).
-        A response may stand on the left: ``"y ~ a*x + b"``.
+        functions (exp, log, sqrt, sin, tanh, erf, voigt, where(condition, yes, no), ...; a wrong name lists them). A
+        response may be given on the left: ``"y ~ a*x + b"``.
     variables : sequence of str, optional
         Which names are data. By default x, and x1, x2, ...; t where there is no x. All other names are parameters,
         in the order in which they appear.

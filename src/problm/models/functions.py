@@ -1,6 +1,7 @@
 """Functions that formulas and traced functions may call, as expressions.
 
-The tables stand in `problm.models.expression`, whose nodes answer NumPy by them; this module fills them.
+The tables are defined in `problm.models.expression`, whose nodes look up NumPy's functions in them; this module fills
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def _node(op: str) -> Callable[..., Expression]:
 
 
 def voigt(x: Any, sigma: Any, gamma: Any) -> Expression:
-    """Voigt profile of unit area: SciPy's ``voigt_profile``; widths count by their absolute value."""
+    """Voigt profile of unit area: SciPy's ``voigt_profile``; the signs of the widths are ignored."""
     scale = _ROOT2 * abs(as_expression(sigma))
     profile = make("w_real", as_expression(x) / scale, abs(as_expression(gamma)) / scale)
     return profile / (math.sqrt(math.pi) * scale)

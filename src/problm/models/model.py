@@ -47,7 +47,7 @@ class Model:
     """
 
     parameters: tuple[str, ...]
-    """Names of the parameters; empty where a function takes any number of them."""
+    """Names of the parameters; empty if a function takes any number of them."""
     variables: tuple[str, ...] = ("x",)
     """Names of the data columns."""
     response: str | None = None
@@ -74,7 +74,7 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.parameters, self.variables, self.response, self.body, self.function, self.derivative)
-        return Model, (*parts, self.terms, self.kind)  # programs are made anew
+        return Model, (*parts, self.terms, self.kind)  # programs are made again
 
     @property
     def expression(self) -> str:
@@ -136,7 +136,7 @@ class Model:
         return values[:, 0].reshape(shape)[()]
 
     def jacobian(self, x: Any, *parameters: float) -> Array:
-        """Derivatives by the parameters at ``x``, shape (N, d)."""
+        """Derivatives with respect to the parameters at ``x``, shape (N, d)."""
         columns, _ = self._columns(x)
         theta = self._theta(parameters)
         kernel = self._value_kernel(len(columns), len(theta))
@@ -145,7 +145,7 @@ class Model:
         return kernel.jacobian(theta, describe(columns), len(columns[0]))[:, 0]
 
     def guess(self, x: Any, y: Any) -> Array:
-        """A start for the fit of ``y`` at ``x``, from the data; a function of the user's starts at ones."""
+        """A start for the fit of ``y`` at ``x``, from the data; ones for a user's function."""
         if self.body is None:
             if not self.parameters:
                 raise ValueError(f"p0 is needed: {self.expression} does not say how many parameters it has")
@@ -163,7 +163,7 @@ class Model:
         weighted = weighting is not None
         last: Kernel | None = self._made.get(("last", n_variables, n_parameters, weighted))
         if last is not None and last.loss == loss and last.threads == threads:
-            return last  # who fits one small set of data fits many
+            return last  # small fits usually come in series
         self._check(n_variables, n_parameters)
         y, sigma = ex.variable(n_variables), ex.variable(n_variables + 1)
 
@@ -190,8 +190,8 @@ class Model:
     ) -> Kernel:
         """For rows of data: residuals of ``row(theta, *columns)``.
 
-        ``shapes`` are the widths of the arrays; an array of width k > 1 comes to the function as k values. A formula
-        takes its variables and, if one more column is there, the response: ``f - y``.
+        ``shapes`` are the widths of the arrays; an array of width k > 1 is passed to the function as k values. A
+        formula takes its variables and, if one more column is there, the response: ``f - y``.
         """
         widths = (1,) * shapes if isinstance(shapes, int) else tuple(shapes)
         if self.body is not None and sum(widths) == len(self.variables) + 1:
@@ -357,7 +357,7 @@ def model(function: Callable[..., Any], jacobian: Callable[..., Any] | None = No
         variables. ``row(theta, *row)`` for `problm.least_squares`: the residual, or p residuals, of one row of the
         data; an array with k columns gives k values.
     jacobian : callable, optional
-        The same arguments; derivatives by the parameters, d or (p, d) values.
+        The same arguments; derivatives with respect to the parameters, d or (p, d) values.
 
     Returns
     -------

@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 
 class Node:
-    """A constant, a parameter, a variable or an operation on other nodes. Nodes are equal where they are identical."""
+    """A constant, a parameter, a variable or an operation on other nodes. Equal nodes are identical."""
 
     __slots__ = ("__weakref__", "args", "op", "parametric", "rowwise", "serial", "value")
 

@@ -1,10 +1,10 @@
 """Row functions that cannot be recorded as expressions, compiled by Numba.
 
-A function with an ``if`` on its arguments, a loop until convergence or the like is compiled as it is and called row
-by row inside an evaluator. Its derivatives come from the user's Jacobian, compiled too; else from the complex step
-``Im f(theta + ih) / h``, exact to rounding, if the function compiles for complex numbers and agrees there with
-differences; else from central differences. Compiled in the process, not cached on disk: a closure's code does not
-say what it closes over. It takes a second or two.
+A function with an ``if`` on its arguments, a loop until convergence or the like is compiled as it is and called row by
+row inside an evaluator. Its derivatives come from the user's Jacobian, compiled too; else from the complex step ``Im
+f(theta + ih) / h``, exact to rounding, if the function compiles for complex numbers and agrees there with differences;
+else from central differences. The code is compiled in the process and not cached on disk, because the code of a closure
+does not determine the values that it closes over. Compiling takes a second or two.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def row_evaluator(
     function
         ``f(x, *params)`` for a curve, else ``row(theta, *columns)`` with p residuals.
     jacobian
-        The same arguments, derivatives by the parameters: d or (p, d) numbers.
+        The same arguments; derivatives with respect to the parameters, d or (p, d) numbers.
     widths
         Widths of the columns that the function takes; a curve's y (if it is a target) and sigma follow them.
     """

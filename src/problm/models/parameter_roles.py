@@ -1,4 +1,4 @@
-"""What the parameters of a formula are, from where they stand in it, and values to try for them.
+"""Roles of the parameters of a formula, from their places in it, and values to try for them.
 
 *Linear* parameters multiply a term. Each of the others, the *shape* parameters, has a role: a position on the x axis, a
 width, a rate, a frequency, a phase, an exponent; and each role has candidates that follow from the data.
@@ -43,7 +43,7 @@ def linear_parameters(by: list[Expression], d: int) -> list[int]:
 
 
 def shape_groups(by: list[Expression], body: Expression, linear: list[int], shape: list[int]) -> list[list[int]]:
-    """Shape parameters that stand together in a term."""
+    """Shape parameters that occur together in a term."""
     rest = ex.substitute(body, {i: ex.constant(0.0) if i in linear else ex.parameter(i) for i in range(len(by))})
     sets = [s for s in ([parameters_of(by[k]) for k in linear] + [parameters_of(rest)]) if s]
     groups: list[set[int]] = [{i} for i in shape]
@@ -158,7 +158,7 @@ def candidates_of(shape: Shape, few: list[Array], columns: list[Array], values: 
 
 
 def _frequencies(x: Array, y: Array) -> Array:
-    """The strongest frequencies, in cycles for a unit of x, and their neighbours."""
+    """The strongest frequencies, in cycles per unit of x, and their neighbours."""
     span = float(x[-1] - x[0])
     if span <= 0.0:
         return np.ones(1)

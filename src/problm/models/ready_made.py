@@ -4,7 +4,7 @@ Each function returns a `problm.models.model.Model`; add them for sums, ``gaussi
 on the tape, with exact derivatives, and `Model.guess` (which `problm.curve_fit` calls when no ``p0`` is given) finds a
 start.
 
-A new curve is one function under `curve`, written as the formula it is; `problm.models` exports it.
+A new curve is one function with the decorator `curve`, written as a formula; `problm.models` exports it.
 
 Examples
 --------
@@ -41,7 +41,7 @@ def listed(maker: _Maker) -> _Maker:
 
 
 def curve(formula: Callable[..., Expression]) -> Callable[[], Model]:
-    """The ready-made model ``formula(x, *parameters)``; the parameters are named as the function's arguments."""
+    """The ready-made model ``formula(x, *parameters)``; the parameters are named after the function's arguments."""
     _, *names = inspect.signature(formula).parameters
 
     def maker() -> Model:
@@ -77,7 +77,7 @@ def lorentzian(x: Expression, amplitude: Expression, center: Expression, gamma: 
 def voigt(x: Expression, area: Expression, center: Expression, sigma: Expression, gamma: Expression) -> Expression:
     """``area * voigt(x - center, sigma, gamma)``: a Gaussian of width sigma convolved with a Lorentzian of width gamma.
 
-    The profile is SciPy's `scipy.special.voigt_profile`; the widths count by their absolute values.
+    The profile is SciPy's `scipy.special.voigt_profile`; the signs of the widths are ignored.
     """
     return area * _voigt(x - center, sigma, gamma)
 

@@ -1,7 +1,7 @@
 """Ties between parameters: some of a model's parameters as expressions of the others.
 
-A tie is text, ``{"s2": "2*s1"}``, read by the parser of formulas. What is fitted is the model with the expressions in
-place of the tied parameters: its derivatives stay exact and it runs compiled, as any other.
+A tie is text, ``{"s2": "2*s1"}``, read by the parser of formulas. The fitted model has the expressions in place of the
+tied parameters: its derivatives stay exact, and it runs compiled like any other.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Ties:
         return np.array(values, dtype=np.float64)
 
     def jacobian(self, theta: Any) -> Array:
-        """(len(names), len(free)) their derivatives by the free ones."""
+        """(len(names), len(free)) derivatives of all parameters with respect to the free ones."""
         by = derivatives(list(self.expressions), len(self.free))
         point = list(np.asarray(theta, dtype=np.float64))
         return np.array([ex.evaluate(row, point, []) for row in by], dtype=np.float64)
@@ -93,7 +93,7 @@ class Ties:
         return lambda x, *theta: model(x, *self.full(theta))
 
     def apply_to_jacobian(self, jac: Callable[..., Any]) -> Callable[..., Any]:
-        """Derivatives by the free parameters, from those by all of them."""
+        """Derivatives with respect to the free parameters, from those with respect to all of them."""
         if self.free == self.names:
             return jac
         return lambda x, *theta: np.asarray(jac(x, *self.full(theta))) @ self.jacobian(theta)

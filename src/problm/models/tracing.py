@@ -1,9 +1,9 @@
 """Recording a Python function as expressions, by calling it with them.
 
-`Expression` overloads operators and, through NumPy's protocols, NumPy's functions. The functions of ``math`` want
-numbers, so the function is run with other globals: in a copy of its namespace (and of those of the functions
-that it calls) ``math``, the names imported from it and the built-in ``min``, ``max`` and ``round`` are replaced by
-versions that also take expressions. Nothing is executed that the function itself does not execute.
+`Expression` overloads operators and, through NumPy's protocols, NumPy's functions. The functions of ``math`` require
+numbers, so the function is run with other globals: in a copy of its namespace (and of those of the functions that it
+calls) ``math``, the names imported from it and the built-in ``min``, ``max`` and ``round`` are replaced by versions
+that also take expressions. Nothing is executed that the function itself does not execute.
 
 What depends on a traced value as a number (``if``, ``while``, ``float(x)``) cannot be recorded: `TraceError`. The
 caller then compiles the function instead (`problm.models.numba_function`).

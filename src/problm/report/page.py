@@ -1,7 +1,7 @@
 """One self-contained HTML page: no network, no scripts, light and dark, readable on a phone.
 
-Parts are HTML; everything that comes from outside goes through the functions here, which escape it. A content
-security policy forbids scripts and any address but ``data:``, so that not even a mistake could load something.
+Parts are HTML; everything from outside passes through the functions here, which escape it. A content
+security policy forbids scripts and any address but ``data:``, so even a mistake cannot load anything.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def wide_table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def picture(content: bytes, caption: str, kind: str = "png") -> str:
-    """An image inside the page; the caption is its text for readers who cannot see it, too."""
+    """An image inside the page; the caption is also its alternative text."""
     mime = {"png": "image/png", "svg": "image/svg+xml", "jpg": "image/jpeg"}[kind]
     data = base64.b64encode(content).decode()
     return (

@@ -12,9 +12,9 @@ from .shown import ShownResult
 
 Array = NDArray[np.float64]
 _MOST_POINTS = 20_000
-"""Beyond, points cover one another and a density says more."""
+"""Above this number points overlap, and a density is clearer."""
 _MOST_COUNTED = 1_000_000
-"""Rows that a density is counted from: enough for 24,000 cells."""
+"""Number of rows for a density: enough for 24,000 cells."""
 
 
 def new_figure(rows: int = 1, columns: int = 1, axes: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
@@ -51,7 +51,7 @@ def plot_result(result: ShownResult) -> Any:
     )
     if len(history):
         _log_axis(ax, "x", milliseconds)
-        if min(history.cost) > 0 and max(history.cost) > 10.0 * min(history.cost):  # less is read better as it is
+        if min(history.cost) > 0 and max(history.cost) > 10.0 * min(history.cost):  # else linear
             ax.set_yscale("log")
     ax = axes[0, 1]
     ax.step(milliseconds, history.batch_size, where="post", color="C1")
@@ -68,7 +68,7 @@ def plot_result(result: ShownResult) -> Any:
 
 
 def _log_axis(ax: Any, which: str, values: Array, form: str = "{x:g}") -> None:
-    """A logarithmic axis with plain numbers, few enough to be read; a linear one where all are of one size."""
+    """A logarithmic axis with few, plain numbers; a linear one where all values are of one size."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     low, high = float(np.min(values)), float(np.max(values))
@@ -86,7 +86,7 @@ def _log_axis(ax: Any, which: str, values: Array, form: str = "{x:g}") -> None:
 def plot_curve(
     x: Array, y: Array, model: Callable[[Array], Array], ax: Any = None, labels: tuple[str, str] = ("x", "y")
 ) -> Any:
-    """Data and fitted curve: points while they can be told apart, their density beyond; returns the figure.
+    """Data and fitted curve: points while they can be distinguished, else their density; returns the figure.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def plot_fit(
     x, y : (N,) the data.
     residuals : (N,) of the fit.
     band : ``x -> (value, lower, upper)``.
-    sigma : standard deviations of y, drawn while points can be told apart.
+    sigma : standard deviations of y, drawn while points can be distinguished.
     labels : of the axes.
     level : of the band, for the legend.
     """
@@ -169,9 +169,9 @@ def _text(label: str) -> str:
 
 
 def _cloud(ax: Any, x: Array, y: Array) -> None:
-    """Points while they can be told apart, their density on a logarithmic scale beyond."""
+    """Points while they can be distinguished, else their density on a logarithmic scale."""
     if len(x) <= _MOST_POINTS:
-        # Thousands of points lie upon one another: fainter, their density shows through.
+        # Thousands of points overlap: drawn fainter, their density shows.
         alpha = float(np.clip(4000 / max(len(x), 1), 0.3, 0.7))
         (dots,) = ax.plot(x, y, ".", ms=5 if len(x) < 1000 else 3, mew=0, color="C0", alpha=alpha)
         ax.plot([], [], "o", ms=dots.get_markersize() + 1, mew=0, color="C0", label="data")

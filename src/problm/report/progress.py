@@ -34,13 +34,13 @@ class ProgressLine:
             f"problm {state.seconds:6.1f} s  batch {state.batch_size:,} of {state.n:,}  "
             f"cost {state.cost:.6g}{left}  {state.decision}"
         )
-        # A line that wraps could not be taken back.
+        # A line that wraps could not be erased.
         text = text[: shutil.get_terminal_size().columns - 1]
         self._write(text.ljust(self.width))
         self.width = len(text)
 
     def close(self) -> None:
-        """Wipe the line."""
+        """Erase the line."""
         if self.width:
             self._write(" " * self.width + "\r")
             self.width = 0
@@ -52,7 +52,7 @@ class ProgressLine:
 
 @contextmanager
 def showing(callback: Callback | None, progress: bool | Callback) -> Iterator[Callback | None]:
-    """The user's callback with progress shown before it; the line is wiped at the end, whatever ends it."""
+    """The user's callback with progress shown before it; the line is erased at the end in any case."""
     if not progress:
         yield callback
         return

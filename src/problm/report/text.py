@@ -1,4 +1,4 @@
-"""A result as a page of text, in lmfit's spirit."""
+"""A result as a page of text, similar to lmfit's."""
 
 from __future__ import annotations
 

@@ -1,20 +1,20 @@
-r"""A random order over chunks: few places to read at, and a sample whose error can still be told.
+r"""A random order over chunks: few reads, and a sample whose error can still be estimated.
 
 Reading single rows of a large file at random costs a seek each; reading whole chunks is cheap, but rows of one chunk
-may be alike: files are often sorted by time, place or experiment. So a segment of the order is a *cluster sample*:
+may be similar: files are often sorted by time, place or experiment. So a segment of the order is a *cluster sample*:
 
 1. chunks are drawn at random, without replacement, never fewer than ``least`` of them however few rows are wanted;
 2. of each the same share of its rows is taken, evenly spaced from a random start (a contiguous run where only the
    part that is wanted needs to be read), so that every row of the file has the same chance;
 3. the chunks are dealt into at most 64 groups at random. A group is the sampling unit of the statistics.
 
-Assumed is only that the draws are random. Rows within a chunk may be as alike as they like: the spread *between* the
-groups is what the sample's error is computed from (`problm.sampling.moments`, "random groups": Wolter, Introduction to
-Variance Estimation, chapter 2), so a sorted file makes the acceptance test wider and the batch grow sooner, and
-nothing else. The rows of chunks that were opened but not taken are not drawn any more; the hold-out block thus always
-lies in other chunks than the batch, which makes the test stricter than it need be, not laxer.
+The only assumption is that the draws are random. Rows within a chunk may be arbitrarily similar: the sample's error is
+computed from the spread *between* the groups (`problm.sampling.moments`, "random groups": Wolter, Introduction to
+Variance Estimation, chapter 2), so a sorted file only widens the acceptance test and makes the batch grow sooner. The
+rows of chunks that were opened but not taken are not drawn any more; the hold-out block thus always lies in other
+chunks than the batch, which makes the test stricter than necessary, not laxer.
 
-Should the chunks run out they are drawn anew; a row may then come twice.
+If the chunks run out they are drawn again, and a row may then occur twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROUPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows at the positions [lo, hi) of the order; one entry a chunk, in the order of the positions."""
+    """Rows at the positions [lo, hi) of the order; one entry per chunk, in the order of the positions."""
 
     lo: int
     hi: int
@@ -69,7 +69,7 @@ class ChunkOrder:
     ----------
     ends : (M,) ends of the chunks.
     fine : whether runs of rows are to be taken (else rows spread over the chunk).
-    least : chunks in a segment at least.
+    least : minimum number of chunks in a segment.
     rng : seed or Generator.
     """
 
@@ -83,7 +83,7 @@ class ChunkOrder:
         self._states: list[Any] = []  # of the generator, before each draw
         self._chunks: RandomOrder | None = None
         self.anew = -1
-        """How often the chunks ran out and were drawn anew."""
+        """Number of times that the chunks ran out and were drawn again."""
 
     @property
     def drawn(self) -> int:
@@ -116,12 +116,12 @@ class ChunkOrder:
         return np.concatenate([s.lo - lo + s.groups for s in self.between(lo, hi)])
 
     def state(self) -> dict[str, Any]:
-        """What brings the same order back: where it was cut, and the generator before each draw and now."""
+        """State from which the order can be restored: its cuts, and the generator before each draw and now."""
         now = self._rng.bit_generator.state if isinstance(self._rng, np.random.Generator) else None
         return {"ends": [s.hi for s in self.segments], "states": list(self._states), "now": now}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Draw again what was drawn when ``state`` was taken. A Generator of the user's is set to what it was."""
+        """Restore a state by drawing again. A Generator of the user's is set back as well."""
         self._rng = as_generator(self._rng)
         for end, before in zip(state["ends"], state["states"], strict=True):
             self._rng.bit_generator.state = before

@@ -1,4 +1,4 @@
-"""Rows of columns in a random order, gathered as far as they are drawn."""
+"""Rows of columns in a random order, gathered as they are drawn."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class SampledColumns:
         return tuple(b[lo:hi] for b in self._buffers)
 
     def table(self, lo: int, hi: int) -> tuple[Index, int, Sequence[NDArray[np.generic]]]:
-        """Descriptors of arrays that hold the rows at [lo, hi) in a row, which of theirs is the first, and the arrays.
+        """Descriptors of arrays that hold the rows at [lo, hi) consecutively, the index of the first one, and the
+        arrays.
 
         The arrays have to be kept for as long as they are read.
 
@@ -69,11 +70,11 @@ class SampledColumns:
         return self._table, lo, self._buffers
 
     def keeps(self, buffer: NDArray[np.generic]) -> bool:
-        """Whether gathered rows of the first column are still kept in this very array."""
+        """Whether this array still holds the gathered rows of the first column."""
         return bool(self._buffers) and self._buffers[0] is buffer
 
     def release(self) -> None:
-        """Give the gathered rows back: from now on only [0, n) is read."""
+        """Release the gathered rows: from now on only [0, n) is read."""
         self._kept = 0
         self._buffers = []
         self._table = None

@@ -1,7 +1,7 @@
-r"""Moments of sampled values, in sampling units: what a policy needs to know, and what merges.
+r"""Moments of sampled values, by sampling units: what an acceptance policy needs, and what can be merged.
 
-Rows drawn one by one are their own sampling units. Rows that were read together, a run of a file or a row group, may
-be alike, and then they say less than as many independent rows do. So a sample of clusters is described by its
+Rows drawn one by one are their own sampling units. Rows that were read together, a run of a file or a row group, may be
+similar, and then carry less information than as many independent rows. So a sample of clusters is described by its
 clusters: with y_u the sum and s_u the number of rows of unit u, the mean is the ratio ``sum y / sum s`` and its
 variance, by the usual linearisation (Cochran, Sampling Techniques, 3rd ed., section 6.4; units drawn without
 replacement from many),

@@ -41,7 +41,7 @@ def count_free(chosen: Index, taken: Index, union: Index) -> None:
 
     ``taken`` is ascending; ``union`` gets all of its rows and the chosen ones, ascending, unless it is empty.
     """
-    if "numba" in sys.modules:  # the same rows, sooner; but to load it takes longer than most solves without it
+    if "numba" in sys.modules:  # the same rows, faster; importing Numba for it would take longer than most solves
         from .order_compiled import by_walking
 
         by_walking(chosen, taken, union)
@@ -93,12 +93,12 @@ class RandomOrder:
         return parts[0] if len(parts) == 1 else np.concatenate([_NONE, *parts])
 
     def state(self) -> dict[str, Any]:
-        """What brings the same order back: where it was cut, and the generator before each draw and now."""
+        """State from which the order can be restored: its cuts, and the generator before each draw and now."""
         now = self._rng.bit_generator.state if isinstance(self._rng, np.random.Generator) else None
         return {"ends": self._ends[1:], "states": list(self._states), "now": now}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Draw again what was drawn when ``state`` was taken. A Generator of the user's is set to what it was."""
+        """Restore a state by drawing again. A Generator of the user's is set back as well."""
         self._rng = as_generator(self._rng)
         for end, before in zip(state["ends"], state["states"], strict=True):
             self._rng.bit_generator.state = before

@@ -1,4 +1,4 @@
-"""Rows that were not drawn yet, compiled: NumPy's way, by sorting and searching, takes longer than the draw."""
+"""Rows that are not drawn yet, in compiled code: sorting and searching with NumPy takes longer than the draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small helpers that know nothing of least squares: files, memory, threads, sums, and words for what is misspelt.
+"""Helpers that are independent of least squares: files, memory, threads, sums, suggestions for misspelt names.
 
-Calls nothing of ours. Start with `problm.support.reduction`, which keeps sums of 10^9 numbers exact and reproducible.
+Calls no other room. Start with `problm.support.reduction`, which keeps sums of 10^9 numbers exact and reproducible.
 """

@@ -1,4 +1,4 @@
-"""Files: writing them so that a final name never holds half of one, and opening those of strangers."""
+"""Files: writing them so that a final name never holds an incomplete file, and opening untrusted ones."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ UNPACKED_FREELY = 1 << 26
 def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
     """Write a file under a temporary name in the same folder, flush it to disk, and rename it.
 
-    Whoever looks at ``path`` sees the old file or the new one, also after a crash or on a full disk. The temporary name
-    cannot be foreseen and must not exist, so nobody can place a link there; a link under the final name is replaced,
-    not followed. Devices, pipes and folders are refused. A replaced file passes its permissions on.
+    Readers of ``path`` see either the old file or the new one, also after a crash or on a full disk. The temporary name
+    is unpredictable and must not exist, so nobody can place a link there; a link under the final name is replaced, not
+    followed. Devices, pipes and folders are refused. The new file inherits the permissions of the one that it replaces.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def write_with(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) 
 
 
 def flush_folder(folder: Path) -> None:
-    """Let a renaming reach the disk, where the system can be asked for it."""
+    """Flush a renaming to disk, where the system supports it."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:
@@ -71,7 +71,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading; a pipe, a device or a folder under its name is a ValueError, and nobody waits for it."""
+    """Open a regular file for reading; a pipe, a device or a folder raises a ValueError without blocking."""
     file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -80,7 +80,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def refuse_holes(file: BinaryIO | TextIO, path: str | os.PathLike[str]) -> None:
-    """Refuse a text file with holes: what the system reads there are zero bytes, gigabytes of them that are nowhere."""
+    """Refuse a sparse text file: its holes read as zero bytes, possibly gigabytes that are not stored."""
     if not hasattr(os, "SEEK_HOLE"):
         return
     handle = file.fileno()
@@ -100,7 +100,7 @@ def stamp(path: str | os.PathLike[str]) -> list[int]:
 
 
 def explained(stored: int) -> int:
-    """Bytes of memory that a packed file of so many bytes may ask for."""
+    """Bytes of memory that a packed file of ``stored`` bytes may request."""
     return UNPACKED_FREELY + EXPANSION * stored
 
 

@@ -1,4 +1,4 @@
-"""How much memory a solve may take."""
+"""Limits on the memory of a solve."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Arrays from ``.npy`` and ``.npz`` files that may come from anywhere.
 
-NumPy's own reader is written for files that one trusts in everything but pickles: damaged archives end in half a dozen
-kinds of exceptions, and a compressed one of a few kilobytes can unpack to any size. Here nothing is trusted: every
-damage is a ValueError that names the file, Python objects are never unpickled, names of members are names and no paths,
-and what a header announces is compared with what is stored (`problm.support.files.explained`) and with the free memory
-before any is taken for it.
+NumPy's reader assumes that files are trusted, except for pickles: damaged archives raise half a dozen kinds of
+exceptions, and a compressed one of a few kilobytes can unpack to any size. Here nothing is trusted: any damage raises a
+ValueError that names the file, Python objects are never unpickled, names of members are never used as paths, and what a
+header announces is compared with what is stored (`problm.support.files.explained`) and with the free memory before any
+is taken for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PIECE = 1 << 24
 
 @contextmanager
 def unharmed(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Damage that an archive shows while it is read becomes a ValueError that names it; open the file before."""
+    """Turn errors of a damaged archive into a ValueError that names it; open the file before."""
     try:
         yield
     except _DAMAGE as error:
@@ -42,7 +42,7 @@ def unharmed(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def sound_parquet(name: str | os.PathLike[str]) -> Iterator[None]:
-    """What PyArrow says about a damaged file becomes a ValueError that names it."""
+    """Turn PyArrow's errors about a damaged file into a ValueError that names it."""
     import pyarrow as pa
 
     try:
@@ -74,8 +74,7 @@ def load_arrays(
     Parameters
     ----------
     path
-        The file. What it holds decides, not what it is called.
-    names
+        The file. Its contents decide, not its name. names
         Which arrays of an archive; all if not given. Names that it does not hold are left out.
     max_bytes
         Most bytes that the arrays may take together; half of the free memory if not given.

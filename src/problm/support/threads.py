@@ -1,4 +1,4 @@
-"""How many cores, and the threads that share them."""
+"""Number of available cores, and the pool of threads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which files of a folder we wrote: only those are replaced without being asked.
 
 A folder that a command writes to holds a small record, `RECORD`, with the size and the time of every file that was
-written there. A file that is not in it, or that was changed since, is somebody's and stays.
+written there. A file that is not in the record, or that was changed since, is not ours and is left alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Written:
         self._files = _load(folder / RECORD)
 
     def foreign(self, names: Iterable[str]) -> list[str]:
-        """Those names under which something is that we did not write, or that was changed since."""
+        """Names of existing files that we did not write, or that were changed since."""
         return [name for name in names if os.path.lexists(self.folder / name) and not self._ours(name)]
 
     def strangers(self) -> list[str]:
@@ -41,7 +41,7 @@ class Written:
         return sorted(self.foreign(entry.name for entry in os.scandir(self.folder) if entry.name != RECORD))
 
     def claim(self, names: Iterable[str]) -> None:
-        """Say that files are about to be written: one that a killed process leaves half-way is ours."""
+        """Announce files before they are written: one that a killed process leaves incomplete is ours."""
         self._files.update(dict.fromkeys(names))
         self._save()
 
@@ -75,7 +75,7 @@ def _stamp(path: Path) -> list[int]:
 
 
 def _load(path: Path) -> dict[str, list[int] | None]:
-    """What a record says; nothing where there is none, or where it is not sound."""
+    """Contents of a record; empty if there is none or it is damaged."""
     try:
         with open_regular(path) as file:
             data = json.loads(file.read(_MAX_BYTES))
