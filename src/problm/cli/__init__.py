@@ -1,8 +1,7 @@
 """The program ``problm``: thin commands over the library's public names.
 
-Exit codes: 0 done (a fit converged), 1 a fit ended without converging (its result is printed and written all the
-same), 2 wrong usage or bad input, 3 an optional package is missing, 4 an error inside ProBLM, 130 interrupted,
-143 terminated.
+Exit codes: 0 done (a fit converged), 1 a fit ended without converging (its result is printed and written nevertheless),
+2 wrong usage or bad input, 3 an optional package is missing, 4 an error inside ProBLM, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations

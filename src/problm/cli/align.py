@@ -30,8 +30,8 @@ _WARP = ("warp.json", "warp.txt", "aligned.png", "overlay.png")
 
 
 def command(
-    image1: Annotated[Path, typer.Argument(help="The image that stays.")],
-    image2: Annotated[Path, typer.Argument(help="The image that is brought to it.")],
+    image1: Annotated[Path, typer.Argument(help="The reference image.")],
+    image2: Annotated[Path, typer.Argument(help="The image to align with it.")],
     model: Annotated[
         str, typer.Option("--model", "-m", help="translation, euclidean, similarity, affine, homography or sl3.")
     ] = "homography",
@@ -109,7 +109,7 @@ def _whole(levels: str) -> int | str:
 
 
 def _start(initial: str | None) -> Any:
-    """A word that `align` knows, or a matrix from a file such as a warp.txt of an earlier run."""
+    """A name that `align` knows, or a matrix from a file such as the warp.txt of an earlier run."""
     from ..vision.alignment.align import STARTS
 
     if initial is None or initial in STARTS:

@@ -1,4 +1,4 @@
-"""``problm bench``: the paper's figures, with peers. The harness lives beside the package, in ``bench/``."""
+"""``problm bench``: the paper's figures, with peers. The harness is in ``bench/``, outside the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .exits import Bad, interruption, leave
 
 SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 _GRACE, _PATIENCE = 0.5, 10.0
-"""Seconds: to end by itself, and to end after it was told."""
+"""Seconds that the harness gets to end by itself, and after it was terminated."""
 
 
 def command(ctx: typer.Context) -> None:
@@ -23,7 +23,7 @@ def command(ctx: typer.Context) -> None:
     inherited = os.environ.get("PYTHONPATH")
     paths = os.pathsep.join([str(root), *([inherited] if inherited else [])])
     arguments = ctx.args or ["--help"]
-    # -P: the harness of the checkout that was found, not one of the folder that happens to be current.
+    # -P: use the harness of the checkout, not one in the current folder.
     with subprocess.Popen(  # noqa: S603  our own interpreter, arguments as the user gave them, no shell
         [sys.executable, "-P", "-m", "bench", *arguments], env={**os.environ, "PYTHONPATH": paths}
     ) as harness:
@@ -36,7 +36,7 @@ def command(ctx: typer.Context) -> None:
 
 
 def _stop(harness: subprocess.Popen[bytes]) -> None:
-    """Let the harness end as after Control-C, which it need not have seen: a signal to us alone passes it by."""
+    """End the harness as by Control-C; a signal that was sent to us alone has not reached it."""
     try:
         harness.wait(_GRACE)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -48,7 +48,7 @@ def _stop(harness: subprocess.Popen[bytes]) -> None:
 
 
 def checkout() -> Path:
-    """The repository: ``PROBLM_CHECKOUT``, the current folder or one above it, or where the package lies."""
+    """The repository: ``PROBLM_CHECKOUT``, the current folder or one above it, or that of the package."""
     given = os.environ.get("PROBLM_CHECKOUT")
     here = Path.cwd()
     places = [Path(given)] if given else [here, *here.parents, *Path(__file__).resolve().parents[3:4]]

@@ -31,11 +31,11 @@ from .exits import Bad, leave
 def command(
     source: Annotated[Path, typer.Argument(help="BAL text file, or folder of a COLMAP text model.")],
     intrinsics: Annotated[
-        str, typer.Option("--intrinsics", help="free, fixed, or of focal,distortion,principal_point.")
+        str, typer.Option("--intrinsics", help="free, fixed, or some of focal,distortion,principal_point.")
     ] = "free",
     loss: LossName = "linear",
-    f_scale: Annotated[float, typer.Option("--f-scale", help="Scale of the loss, pixels.")] = 1.0,
-    max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Most iterations.")] = 1000,
+    f_scale: Annotated[float, typer.Option("--f-scale", help="Scale of the loss in pixels.")] = 1.0,
+    max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Largest number of iterations.")] = 1000,
     max_time: MaxTime = None,
     threads: Threads = None,
     seed: Seed = 0,

@@ -1,4 +1,4 @@
-"""What the commands share: options, what is said to whom, and the output folder."""
+"""Common parts of the commands: options, messages and the output folder."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ NoOutput = Annotated[bool, typer.Option("--no-output", help="Write no files.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace files in the output folder that problm did not write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of everything random: the same seed gives the same bits.")]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads; all cores if not given.")]
-MaxTime = Annotated[float | None, typer.Option("--max-time", help="Seconds after which the best point is reported.")]
+Seed = Annotated[int, typer.Option("--seed", help="Random seed; results are bit-reproducible.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Number of threads; all cores if not given.")]
+MaxTime = Annotated[
+    float | None, typer.Option("--max-time", help="Seconds after which the best point so far is reported.")
+]
 LossName = Annotated[str, typer.Option("--loss", help="linear, huber, soft_l1, cauchy, tukey, truncated, ...")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -68,7 +70,7 @@ def dumps(content: Any) -> str:
 
 
 def optional(make: Callable[[], Any]) -> Any:
-    """A figure, or None with a word on stderr where Matplotlib is missing: a fit is worth having without it."""
+    """A figure, or None with a message on stderr if Matplotlib is missing: the fit is still useful."""
     try:
         return make()
     except ImportError as error:
@@ -77,13 +79,14 @@ def optional(make: Callable[[], Any]) -> Any:
 
 
 class Folder:
-    """The folder that a command writes to, and nowhere else.
+    """The only folder that a command writes to.
 
-    What is there is replaced only if an earlier run wrote it and nobody changed it since (`problm.support.written`).
+    Existing files are replaced only if an earlier run wrote them and they were not changed since
+    (`problm.support.written`).
 
     Parameters
     ----------
-    path : the folder; made if need be.
+    path : the folder; created if necessary.
     names : of the files that the command may write, relative to it.
     inputs : what the command reads, which is never replaced.
     force : replace files that are not ours, too.
@@ -119,7 +122,7 @@ class Folder:
 
     @contextmanager
     def writing(self, names: Sequence[str]) -> Iterator[Path]:
-        """While somebody else writes these files into the folder, whole or not at all."""
+        """Context in which another function writes these files into the folder, completely or not at all."""
         self._written.claim(names)
         yield self.path
         self._written.settle(names)

@@ -1,4 +1,4 @@
-"""``problm doctor``: is this installation well?"""
+"""``problm doctor``: check the installation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command(json: Json = False, debug: Debug = False) -> None:
 
 
 def collect() -> dict[str, dict[str, str]]:
-    """What is installed, and where."""
+    """Versions and locations of what is installed."""
     from ..support.threads import available_threads
 
     versions = {"problm": __version__, "python": platform.python_version(), **{p: _version(p) for p in _CORE}}
@@ -72,7 +72,7 @@ def _version(package: str) -> str:
 
 
 def _cache() -> dict[str, str]:
-    """Where compiled kernels are kept, how many, and whether a new one could be written."""
+    """Folder of the compiled kernels, their number, and whether it is writable."""
     from ..jit.cache import folder as cache_folder
 
     folder = cache_folder()

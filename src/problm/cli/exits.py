@@ -33,7 +33,7 @@ class Bad(Exception):
     """Input that a command cannot work with; the message is for the user."""
 
 
-# Errors of the input's or the machine's making; anything else that reaches `guarded` is our own fault.
+# Errors caused by the input or the machine; anything else that reaches `guarded` is a bug.
 _EXPECTED = (Bad, ValueError, TypeError, OSError, MemoryError, OverflowError)
 
 
@@ -46,8 +46,8 @@ class Stopped(KeyboardInterrupt):
 
 
 _signals: list[int] = []
-"""Those that came while the program ran."""
-_AGAIN = 0.01  # seconds, for the code in which an exception cannot be raised to end
+"""Signals received while the program ran."""
+_AGAIN = 0.01  # seconds to leave code in which an exception cannot be raised
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -68,7 +68,8 @@ def _resend(number: int, sent: _thread.LockType) -> None:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Take SIGTERM, with which schedulers and containers announce the end, as Control-C: the best point is written.
+    """Treat SIGTERM, which schedulers and containers send before they kill a process, like Control-C: the best point is
+    written.
 
     Python swallows exceptions in finalizers and callbacks of the garbage collector and of C; a signal that comes there
     is sent again. Imports of extensions print theirs and raise an ImportError instead: see `guarded`.
@@ -107,7 +108,7 @@ def terminable() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         sys.unraisablehook, sys.excepthook = hook, shown
-        # While the interpreter shuts down nobody is left to take an interrupt politely, and nothing to stop.
+        # While the interpreter shuts down nothing can handle an interrupt, and nothing is left to stop.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
@@ -153,7 +154,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             complain("interrupted")
             leave(interruption())
         except BrokenPipeError:
-            # The reader of our output has gone (``problm fit ... | head``): there is nobody left to tell.
+            # The reader of our output has gone (``problm fit ... | head``).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             leave(BAD_INPUT)
         except Exception as error:

@@ -47,22 +47,25 @@ def command(
     variables: Annotated[
         str | None, typer.Option("--variables", help="Names that are data; by default those that are columns.")
     ] = None,
-    start: Annotated[str | None, typer.Option("--start", help="a=1,b=.2; the others are guessed.")] = None,
-    bounds: Annotated[str | None, typer.Option("--bounds", help="a=0:10,b=0: (either side may be open).")] = None,
-    fix: Annotated[str | None, typer.Option("--fix", help="a=1,c=0: parameters that are not fitted.")] = None,
+    start: Annotated[str | None, typer.Option("--start", help="Start, such as a=1,b=.2; others are guessed.")] = None,
+    bounds: Annotated[
+        str | None, typer.Option("--bounds", help="Bounds, such as a=0:10,b=0: (either side may be open).")
+    ] = None,
+    fix: Annotated[str | None, typer.Option("--fix", help="Parameters that are not fitted, such as a=1,c=0.")] = None,
     loss: LossName = "linear",
     f_scale: Annotated[float, typer.Option("--f-scale", help="Residuals below it count as inliers.")] = 1.0,
     accuracy: Annotated[
-        float | None, typer.Option("--accuracy", help="Stop when the cost is this close to its minimum, relatively.")
+        float | None,
+        typer.Option("--accuracy", help="Stop when the cost is within this relative distance of its minimum."),
     ] = None,
     method: Annotated[
-        str, typer.Option("--method", help="problm (growing batches) or lm (all rows always).")
+        str, typer.Option("--method", help="problm (growing batches) or lm (always all rows).")
     ] = "problm",
-    nan: Annotated[str, typer.Option("--nan", help="raise or omit: what to do with rows that have a NaN.")] = "raise",
+    nan: Annotated[str, typer.Option("--nan", help="raise or omit rows with a NaN.")] = "raise",
     max_time: MaxTime = None,
-    max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Most iterations.")] = 1000,
+    max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Largest number of iterations.")] = 1000,
     max_memory: Annotated[
-        str | None, typer.Option("--max-memory", help="2GB, for example; half of what is free.")
+        str | None, typer.Option("--max-memory", help="Memory limit, such as 2GB; default: half of the free memory.")
     ] = None,
     cluster: Annotated[
         str | None, typer.Option("--cluster", help="Address of a Dask scheduler, or 'local': Parquet only.")
@@ -164,7 +167,7 @@ def numbers(option: str, text: str | None, model: Model) -> dict[str, float]:
 
 
 def write(folder: Folder, file: str, found: Fit, goodness: dict[str, float]) -> list[Path]:
-    """result.json, report.html, and the pictures where Matplotlib is there."""
+    """Write result.json, report.html and, with Matplotlib, the pictures."""
     from ..report import page
     from ..solver.saved import to_dict
 

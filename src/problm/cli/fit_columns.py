@@ -26,14 +26,14 @@ def split_model(text: str, file: str, variables: str | None) -> tuple[Model, lis
         raise Bad('--model: name the response on the left, for example "y ~ a*exp(-b*x) + c"')
     present = names_of(file)
     right = text.partition("~")[2]
-    # A name before a parenthesis is a function, whatever the file's columns are called.
+    # A name before a parenthesis is a function, even if a column has the same name.
     words = dict.fromkeys(re.findall(r"[^\W\d]\w*(?!\w*\s*\()", right))
     if variables is not None:
         chosen = [v.strip() for v in variables.split(",") if v.strip()]
     else:
         chosen = [w for w in words if w in present and w not in ("pi", "e")]
     if not chosen:
-        formula(text, variables=tuple(words)[:1])  # a formula that cannot be read says so first
+        formula(text, variables=tuple(words)[:1])  # reports a formula that cannot be read first
         raise Bad(f"--model: none of {', '.join(words)} is a column of {file}; it has {', '.join(present[:20])}")
     try:
         model = formula(text, variables=chosen)
@@ -50,8 +50,8 @@ def split_model(text: str, file: str, variables: str | None) -> tuple[Model, lis
 
 
 def _in_place(file: str) -> bool:
-    """Whether the file is one that the library reads by itself, in parts."""
-    if os.path.isfile(file):  # whatever its name: data[1].csv is no pattern
+    """Whether the library itself reads the file, in parts."""
+    if os.path.isfile(file):  # even with special characters: data[1].csv is not a pattern
         return False
     return "://" in file or any(mark in file for mark in "*?[") or os.path.isdir(file)
 
@@ -68,7 +68,7 @@ def names_of(file: str) -> list[str]:
 def load(
     file: str, columns: list[str], sigma: str | None, nan: str, max_memory: str | None, cluster: str | None
 ) -> Rows:
-    """The columns of a file (variables, response) by the way that suits its size."""
+    """The columns of a file (variables, response), loaded according to its size."""
     if nan not in ("raise", "omit"):
         raise Bad(f"--nan must be raise or omit, got {nan!r}")
     from ..support.memory import as_bytes

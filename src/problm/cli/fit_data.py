@@ -1,4 +1,4 @@
-"""The data of ``problm fit``: what a command asks of them, and columns in memory."""
+"""The data of ``problm fit``: their interface, and columns in memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 FEW = 50_000
-"""Rows that a start is guessed from, and that a picture of a file too large for memory shows."""
+"""Number of rows for a first guess, and for the picture of a file that is too large for memory."""
 SHOWN = 1_000_000
-"""Rows that a picture of data in memory shows."""
+"""Number of rows in a picture of data in memory."""
 
 
 class Rows(Protocol):

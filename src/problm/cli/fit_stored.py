@@ -40,7 +40,7 @@ class Stored:
         return self._sample().guess(model)
 
     def goodness(self, model: Model, result: Result) -> dict[str, float]:
-        """Nothing: it would take one more pass over the file."""
+        """Empty: it would take one more pass over the file."""
         return {}
 
     def fitted(self, model: Model, result: Result, absolute: bool) -> Fit:

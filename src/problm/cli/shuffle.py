@@ -1,4 +1,4 @@
-"""``problm shuffle``: a copy of a data set in random order, whatever its size."""
+"""``problm shuffle``: a copy of a data set of any size in random order."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from .common import Debug, Json, Quiet, Seed, Voice
 
 def command(
     data: Annotated[str, typer.Argument(help="Parquet file, folder or glob; .npy, .npz or .zarr.")],
-    out: Annotated[Path, typer.Argument(help="Folder or file to make.")],
-    columns: Annotated[str | None, typer.Option("--columns", help="x,y: which to copy; all if not given.")] = None,
+    out: Annotated[Path, typer.Argument(help="Folder or file to create.")],
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Columns to copy, such as x,y; all if not given.")
+    ] = None,
     max_memory: Annotated[
-        str | None, typer.Option("--max-memory", help="2GB, for example; half of what is free.")
+        str | None, typer.Option("--max-memory", help="Memory limit, such as 2GB; default: half of the free memory.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier copy.")] = False,
     force: Annotated[
@@ -26,9 +28,9 @@ def command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Write a copy with the rows in random order, in two passes and within a limit of memory.
+    """Write a copy with the rows in random order, in two passes and within a memory limit.
 
-    Fits of such a copy read less: every chunk of it is a fair sample.
+    Fits of such a copy read less, because every chunk is a random sample.
     """
     from ..data.shuffle import shuffle
 

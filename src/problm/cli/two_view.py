@@ -76,7 +76,7 @@ def homography(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Homography of two views of a plane, or of a camera that only turned.
+    """Homography of two views of a plane, or of a camera that only rotated.
 
     Writes result.json, matches.csv, matches.png and report.html.
     """

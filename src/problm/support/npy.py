@@ -74,7 +74,8 @@ def load_arrays(
     Parameters
     ----------
     path
-        The file. Its contents decide, not its name. names
+        The file. Its contents decide, not its name.
+    names
         Which arrays of an archive; all if not given. Names that it does not hold are left out.
     max_bytes
         Most bytes that the arrays may take together; half of the free memory if not given.

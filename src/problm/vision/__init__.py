@@ -1,1 +1,1 @@
-"""Computer vision on the solver: these modules make problems and read results, they never loop."""
+"""Computer vision on top of the solver: these rooms make problems and interpret results; none has a loop of its own."""

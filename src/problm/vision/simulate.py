@@ -1,4 +1,4 @@
-"""Two views with known truth, under the name that the README has always used."""
+"""Two views with known truth, under their public name."""
 
 from .two_view.simulate import two_views
 

@@ -1,4 +1,4 @@
-"""``problm demo``: what the library does, on data that it makes, measured on the spot."""
+"""``problm demo``: examples on simulated data, measured while they run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .parts import HEADER, Part
 _NOTE = "Measured on this machine, a moment ago: medians of three runs in turn (SciPy: one run). Read times as sizes."
 
 _LONG = 8.0
-"""Seconds of loading that deserve a word."""
+"""Seconds of loading from which on a message is shown."""
 
 
 def command(

@@ -63,7 +63,7 @@ def run(n: int, seed: int, progress: Callable[..., Any] | None) -> Part:
 
 
 def _scipy(x: Array, y: Array) -> Measured:
-    """SciPy's curve_fit on the same points and start, given up after some seconds."""
+    """SciPy's curve_fit on the same points and start, stopped after some seconds."""
     from scipy.optimize import curve_fit
 
     began = time.perf_counter()

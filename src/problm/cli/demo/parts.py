@@ -1,4 +1,4 @@
-"""What a part of the demo hands over: measurements and what to draw."""
+"""Result of a part of the demo: measurements and pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Measured:
-    """One method on the part's problem, measured on the spot."""
+    """Measurements of one method on the part's problem."""
 
     method: str
     seconds: float
@@ -29,7 +29,7 @@ class Measured:
 
 
 def repeated(solves: Sequence[Callable[[], Any]], times: int = 3) -> tuple[list[Any], list[float]]:
-    """Results, and median seconds, of solves that take turns: a slow spell of the machine hits them alike."""
+    """Results and median seconds of interleaved solves, so that variations of the machine affect all alike."""
     results: list[Any] = [None] * len(solves)
     seconds: list[list[float]] = [[] for _ in solves]
     for _ in range(times):

@@ -1,15 +1,15 @@
 r"""Dense alignment of two images: one call.
 
 The warp that minimises the sum over the pixels of image 1 of ``loss(gain I2(warp(x)) + bias - I1(x))`` is searched from
-coarse to fine (`problm.vision.alignment.search`); every level is one call of the one solver. Convergence at the finest
-level is declared on all pixels, from the exact gradient: by default when the step that remains is below half of the
-parameters' own standard errors (``gtol = 0.5 / sqrt(N)``), a few thousandths of a pixel; asking for more
-(``gtol=1e-6``) is possible and rarely meaningful.
+coarse to fine (`problm.vision.alignment.search`); every level is one call of the solver. Convergence at the finest
+level is declared on all pixels, from the exact gradient: by default when the remaining step is below half a standard
+error of the parameters (``gtol = 0.5 / sqrt(N)``), a few thousandths of a pixel; a smaller ``gtol``, such as 1e-6, is
+rarely meaningful.
 
-Both images are blurred a little by default. Bilinear interpolation smooths image 2 most where pixels fall between
-four others, so unblurred noise pulls the warp towards such places, and the cost has a kink wherever a pixel crosses
-into the next cell. A Gaussian of 0.7 pixels removes most of both: measured on warped photographs with noise it
-halves the error of the corners and the number of passes, while more blur costs accuracy again.
+Both images are blurred a little by default. Bilinear interpolation smooths image 2 most half-way between pixels, so
+unblurred noise pulls the warp towards such places, and the cost has a kink wherever a pixel crosses into the next cell.
+A Gaussian of 0.7 pixels removes most of both: measured on warped photographs with noise it halves the error of the
+corners and the number of passes, while more blur costs accuracy again.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def align(
         are scaled to 0..1, floats are taken as they are. Pixels that are NaN, masked or transparent are ignored.
     model : ``"translation"``, ``"euclidean"``, ``"similarity"``, ``"affine"``, ``"homography"`` (last entry 1) or
         ``"sl3"`` (homography with determinant 1).
-    initial : where to start: None (the identity), a 3x3 matrix that maps pixels of image 1 to pixels of image 2,
+    initial : start of the search: None (the identity), a 3x3 matrix that maps pixels of image 1 to pixels of image 2,
         ``"phase"`` (phase correlation), ``"features"`` (SIFT and a robust homography, extra ``vision``), or ``"auto"``
-        (the identity, and if the images do not fit from there, the others).
+        (the identity, then the others if the images do not fit).
     mask1, mask2 : (rows, columns), true where a pixel is used.
-    levels : levels of the pyramid, 1 for none, or ``"auto"``: as deep as the start needs.
+    levels : levels of the pyramid, 1 for none, or ``"auto"``: as many as the start needs.
     loss : robust loss on a pixel's residual, for occlusion and parallax (see `problm.losses.LOSSES`).
     f_scale : its scale in units of the images' values (0 to 1 for integers); None: from the residuals' spread.
     photometric : whether a gain and a bias of image 2 are estimated too; ``"auto"``: where contrast or brightness
@@ -83,17 +83,17 @@ def align(
     secant : correct the Gauss-Newton matrix over all pixels by the curvature that the steps reveal
         (`problm.problems.secant`); on scenes with parallax that saves most iterations. False: plain Gauss-Newton.
     outside : residual of a pixel that falls outside image 2; None: that of the average pixel inside at the start.
-    threads : None: as many as there are cores.
-    rng : seed or Generator of the order of the pixels.
-    **options : of the solver: ``acceptance``, ``ftol``, ``gtol``, ``max_iter``, ``max_time``, ``callback``, ...
-        (`problm.solver.options.Options`); they hold for the full resolution, ``acceptance`` and ``max_time`` for all
+    threads : number of threads; None: all cores.
+    rng : random seed or Generator for the order of the pixels.
+    **options : options of the solver: ``acceptance``, ``ftol``, ``gtol``, ``max_iter``, ``max_time``, ``callback``, ...
+        (`problm.solver.options.Options`); they apply to the full resolution, ``acceptance`` and ``max_time`` to all
         levels.
 
     Returns
     -------
     Alignment
-        with ``matrix``, ``success``, ``warp()``, ``overlay()``, ``plot()``, ``save()``. Never raises for want of
-        convergence: ``success`` and ``message`` say how it ended.
+        with ``matrix``, ``success``, ``warp()``, ``overlay()``, ``plot()``, ``save()``. Non-convergence never raises:
+        ``success`` and ``message`` say how it ended.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def _check(
     rng: Any,
     options: dict[str, Any],
 ) -> None:
-    """Raise for what is wrong before any work."""
+    """Check all arguments before any work."""
     _choice("model", model, MODELS)
     _choice("linearization", linearization, LINEARIZATIONS)
     if isinstance(photometric, str):

@@ -11,7 +11,7 @@ that a vanishing ``J^T r`` is a true certificate. With ``g = a dI2/du`` and Z th
 
     de / dH_ij = q'_i x^_j,    q' = (s g_1, s g_2, -g . (u - c2)) / Z ,
 
-the derivative by the entries of H, and for a step composed on the right, ``H exp(A)``, it is
+the derivative with respect to the entries of H, and for a step composed on the right, ``H exp(A)``, it is
 ``de / dA_ij = (H^T q')_i x^_j``. Every model is a choice among these nine products.
 
 *Combined forward and backward compositional* steps (ESM: Malis 2004, and the paper) replace the gradient of the
@@ -23,10 +23,10 @@ and the cost of a pixel blends from its own to a constant:
 
     r^2 = w e^2 + (1 - w) k^2 ,      r dr = w e de + (e^2 - k^2) / 2 dw ,
 
-so that outside r = k, whatever the warp. The cost is continuously differentiable in the warp as pixels cross
+so outside r = k for any warp. The cost is continuously differentiable in the warp as pixels cross
 the border, and every pixel always counts, so a shrinking overlap is rewarded only where the pixels that leave
 fit worse than k: `problm.vision.alignment.align` chooses k such that one pixel outside costs what the average pixel
-inside costs at the start. Masked pixels of image 2 enter through a weight image that is interpolated alike.
+inside costs at the start. Masked pixels of image 2 enter through a weight image that is interpolated in the same way.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _warp(theta, rows, m, program, constants, work):  # type: ignore[no-untyped-
         x = (rows[0, i] - row * width - x1) * inverse_scale
         y = (row - y1) * inverse_scale
         z = h6 * x + h7 * y + h8
-        # At and behind the horizon there is no image: send the pixel far outside.
+        # There is no image at or behind the horizon: move the pixel far outside.
         front = z > 1e-9
         reciprocal = 1.0 / z
         reciprocal = reciprocal if front else 0.0
@@ -93,7 +93,7 @@ def _warp(theta, rows, m, program, constants, work):  # type: ignore[no-untyped-
 
 @part(**_inline)
 def _all_inside(m, program, constants, work):  # type: ignore[no-untyped-def]
-    """Whether no pixel lies in the band at the border or beyond; a loop of its own, or neither is vectorised."""
+    """Whether no pixel lies in the band at the border or beyond; in its own loop, so that both loops vectorise."""
     low = constants[C_BAND]
     high_u, high_v = program[P_WIDTH2] - 1.0 - low, program[P_HEIGHT2] - 1.0 - low
     outside = 0.0
@@ -105,11 +105,11 @@ def _all_inside(m, program, constants, work):  # type: ignore[no-untyped-def]
 
 @part(**_inline)
 def _cells(m, w, h, work, cells):  # type: ignore[no-untyped-def]
-    """Number of the upper left pixel of each cell; where in the cell the point lies to work[5:7]."""
+    """Number of the upper left pixel of each cell; the position within the cell goes to work[5:7]."""
     last_u, last_v, width = w - 2.0, h - 2.0, float(w)
     for i in range(m):
         u, v = work[3, i], work[4, i]
-        # Written so that a coordinate that is not a number also ends inside: it must never become an address.
+        # Written so that NaN also ends inside: it must never become an address.
         u0 = min(np.floor(u), last_u) if u > 0.0 else 0.0
         v0 = min(np.floor(v), last_v) if v > 0.0 else 0.0
         work[5, i] = u - u0
@@ -172,7 +172,7 @@ def _differentiate(raw, m, factor, work):  # type: ignore[no-untyped-def]
 
 @njit(inline="always", **_inline)
 def _ramp(t, band, last):  # type: ignore[no-untyped-def]
-    """Weight of the coordinate t in [0, last], and its derivative; without branches, so that it is vectorised."""
+    """Weight of the coordinate t in [0, last] and its derivative, without branches so that it vectorises."""
     share = min(max(min(t, last - t) / band, 0.0), 1.0)
     slope = 6.0 * share * (1.0 - share) / band
     return share * share * (3.0 - 2.0 * share), (slope if t < last - t else -slope)
@@ -180,7 +180,7 @@ def _ramp(t, band, last):  # type: ignore[no-untyped-def]
 
 @part(**_inline)
 def _border(m, program, constants, cells, work):  # type: ignore[no-untyped-def]
-    """Weight of each pixel and its derivatives by u and v to work[11:14]."""
+    """Weight of each pixel and its derivatives with respect to u and v, to work[11:14]."""
     w, band = program[P_WIDTH2], constants[C_BAND]
     last_u, last_v = program[P_WIDTH2] - 1.0, program[P_HEIGHT2] - 1.0
     for i in range(m):
@@ -233,7 +233,7 @@ def _average_gradients(theta, rows, m, program, constants, channel, work):  # ty
 
 @part(**_inline)
 def _products(theta, m, program, first, work, out):  # type: ignore[no-untyped-def]
-    """Derivatives by the model's parameters, from the gradient q' in work[15:18], to out[first:]."""
+    """Derivatives with respect to the model's parameters, from the gradient q' in work[15:18], to out[first:]."""
     if program[P_RIGHT] != 0:
         for i in range(m):
             a, b, c = work[15, i], work[16, i], work[17, i]

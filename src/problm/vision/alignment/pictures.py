@@ -16,7 +16,7 @@ OVERLAYS = ("checkerboard", "red-cyan", "blend", "difference")
 def overlaid(
     first: NDArray[np.uint8], second: NDArray[np.uint8], inside: Mask, kind: str, tiles: int
 ) -> NDArray[np.uint8]:
-    """Two pictures (rows, columns, 3) as one; the second shows where ``inside`` (rows, columns) holds."""
+    """Two pictures (rows, columns, 3) as one; the second is shown where ``inside`` (rows, columns) is true."""
     within = inside[:, :, None]
     a, b = first.astype(np.float32), np.where(within, second, 0).astype(np.float32)
     if kind == "red-cyan":

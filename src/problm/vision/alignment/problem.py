@@ -1,4 +1,4 @@
-r"""Two images as a least-squares problem: one residual block a pixel of image 1.
+r"""Two images as a least-squares problem: one residual block per pixel of image 1.
 
 The residuals, their derivatives and what happens at the border are derived in `problm.vision.alignment.kernels`;
 here images, masks and options become columns, a compiled kernel and a space of parameters.
@@ -7,10 +7,10 @@ Rows are pixels of image 1 in raster order: its number and its values, read in p
 sample of them in ascending order, so that both images are read forwards (`problm.vision.alignment.pixel_order`).
 
 The cost k^2 / 2 of a pixel outside image 2 is fixed before a solve, so that all methods minimise the same function
-(`outside_level`): the average cost of the pixels inside, at the start. Leaving the image then neither pays nor costs
-on average, and costs more and more as the fit inside improves: a better fit cannot be bought with less overlap.
-Before the last level it is fixed again, from a nearly converged warp, which keeps the pull of the border on the
-solution negligible: it is about ``k^2 / (2 w g^2)`` pixels for an image of width w and mean squared gradient g^2.
+(`outside_level`): the average cost of the pixels inside, at the start. Leaving the image is then neutral on average,
+and is penalised more and more as the fit inside improves: less overlap never improves the fit. Before the last level it
+is fixed again, from a nearly converged warp, which keeps the pull of the border on the solution negligible: it is about
+``k^2 / (2 w g^2)`` pixels for an image of width w and mean squared gradient g^2.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ class AlignmentProblem(CompiledProblem):
             loss=loss or Loss.named("linear"),
             threads=available_threads() if threads is None else threads,
         )
-        # Derivatives cost half as much again as residuals (15 against 9 ns a pixel), and most steps are taken.
+        # Derivatives cost half as much again as residuals (15 against 9 ns per pixel), and most steps are taken.
         super().__init__(
             kernel, [pixels, values[:, 0] if image1.channels == 1 else values], retract=move, fused=True, rng=rng
         )
-        self.jump = JUMP  # a pixel that is gathered costs not much more than one in its place
+        self.jump = JUMP  # a gathered pixel costs little more than one in place
         self.data.order = PixelOrder(self.n, rng)
         self._batch_kernel = kernel
         if linearization == "esm":
@@ -116,7 +116,7 @@ class AlignmentProblem(CompiledProblem):
         return kernel.linearize(self._point(theta), self._columns(lo, hi), hi - lo, outer=outer, costs=costs)
 
     def point(self, matrix: Array, gain: float = 1.0, bias: float = 0.0) -> Array:
-        """The point (11,) of a warp in pixels; of the nearest warp of the model, if it is of another."""
+        """The point (11,) of a warp in pixels, or of the nearest warp of the model."""
         return np.concatenate([nearest(self.frame.normalised(matrix), self.model).reshape(9), [gain, bias]])
 
     def points(self, matrices: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What `align` returns: the warp, how it was found, and pictures of it."""
+"""Result of `align`: the warp, how it was found, and pictures of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Alignment:
     levels: tuple[Level, ...]
     """The solves, coarse to fine; the last one is on the full resolution."""
     start: str
-    """Where the search began, in words."""
+    """Start of the search, as text."""
     seconds: float
     problem: AlignmentProblem = field(repr=False)
     theta: Array = field(repr=False)
@@ -90,8 +90,8 @@ class Alignment:
     def at_a_kink(self) -> bool:
         """Whether the minimum lies at a kink: no step lowers the cost, yet the gradient does not vanish.
 
-        The bilinear interpolant has one wherever pixel meets pixel, so images shifted by whole pixels end there. The
-        step that the gradient asks for must be small, or else something is wrong.
+        The bilinear interpolant has kinks at the pixel centres, so images shifted by whole pixels end there. The
+        Gauss-Newton step must be small; otherwise the solve has failed.
         """
         if self.result.status != Status.STALLED or not self.result.certified:
             return False
@@ -113,7 +113,7 @@ class Alignment:
     def corner_errors(self) -> Array:
         """(4,) standard error in pixels of the four corners of image 1 as mapped, from noise of independent pixels.
 
-        Model error (parallax, an image that is not plane) is not in it.
+        Model errors (parallax, a non-planar scene) are not included.
         """
         jacobian = self._corner_jacobian
         spread = np.einsum("ij,jk,ik->i", jacobian, self.result.covariance, jacobian)
@@ -121,7 +121,7 @@ class Alignment:
 
     @cached_property
     def _corner_jacobian(self) -> Array:
-        """(8, d) derivatives of the mapped corners of image 1 by a step of the parameters."""
+        """(8, d) derivatives of the mapped corners of image 1 with respect to a step of the parameters."""
         problem = self.problem
         at, d = corners(problem.image1.shape), problem.dim
         jacobian = np.empty((8, d))
@@ -183,7 +183,7 @@ class Alignment:
         image : resampled instead of image 2 (of its size, any type and number of channels). Image 2 as it was
             aligned (grey, unless colour was asked for) if not given.
         inverse : bring image 1, or an image of its size, to the frame of image 2 instead.
-        fill : value where there is nothing to show; None: NaN for floats, 0 for integers.
+        fill : value outside the image; None: NaN for floats, 0 for integers.
 
         Returns
         -------
@@ -209,10 +209,10 @@ class Alignment:
 
         Parameters
         ----------
-        kind : ``"checkerboard"`` (tiles of the one and the other: lines must run on), ``"red-cyan"`` (grey where they
+        kind : ``"checkerboard"`` (alternating tiles: lines must continue across them), ``"red-cyan"`` (grey where they
             agree), ``"blend"`` (the mean) or ``"difference"`` (grey where they agree).
         image1, image2 : shown instead of the images that were aligned, for example in colour.
-        tiles : of the checkerboard, along the longer side.
+        tiles : number of tiles of the checkerboard along the longer side.
         """
         if kind not in OVERLAYS:
             raise ValueError(f"kind={kind!r} is not known; choose one of {', '.join(OVERLAYS)}")
@@ -273,7 +273,7 @@ class Alignment:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers and words, ready for JSON."""
+        """Numbers and text, ready for JSON."""
         return {
             "matrix": self.matrix.tolist(),
             "model": self.model,
@@ -315,14 +315,14 @@ class Alignment:
         *,
         overlay: str = "checkerboard",
     ) -> list[Path]:
-        """Write the warp, the aligned image and an overlay into a folder, which is made if it is not there.
+        """Write the warp, the aligned image and an overlay into a folder, which is created if necessary.
 
-        Files: ``warp.json`` (everything that `to_dict` says), ``warp.txt`` (the matrix alone, three rows),
-        ``aligned.png`` (image 2 as image 1 sees it) and ``overlay.png``. Each is complete or not there.
+        Files: ``warp.json`` (everything in `to_dict`), ``warp.txt`` (only the matrix, three rows),
+        ``aligned.png`` (image 2 as image 1 sees it) and ``overlay.png``. Files are written completely or not at all.
 
         Parameters
         ----------
-        folder : where to.
+        folder : output folder.
         image1, image2 : the originals, for pictures in colour; the images as they were aligned if not given.
         overlay : kind of the overlay, see `overlay`.
 
@@ -353,7 +353,7 @@ class Alignment:
 
         text = listing(self.report())
         shown = self.overlay("red-cyan")
-        step = -(-max(shown.shape[:2]) // 640)  # a notebook keeps what it shows
+        step = -(-max(shown.shape[:2]) // 640)  # notebooks store the pictures that they show
         try:
             content = png_of(np.ascontiguousarray(shown[::step, ::step]))
         except ImportError:

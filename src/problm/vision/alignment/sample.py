@@ -1,4 +1,4 @@
-"""Both images at some pixels of image 1: what a search looks at to judge a warp without solving anything.
+"""Both images at some pixels of image 1, from which the search judges a warp without solving anything.
 
 The moments of the values are summed in the pass that looks them up: a search judges some twenty warps, and a handful of
 NumPy calls on 5000 values for each of them would take longer than a solve on a coarse level.
@@ -27,7 +27,7 @@ _f8, _f4, _i8, _i4 = types.float64, types.float32, types.int64, types.int32
     types.void(_f8[::1], _i4[::1], _i8[::1], _f8[::1], _f4[:, ::1], _f4[::1]),
     nogil=True,
     error_model="numpy",
-    fastmath=FASTMATH,  # as the evaluator: what they share is compiled once more for callers with other options
+    fastmath=FASTMATH,  # as the evaluator: shared code would be compiled again for callers with other options
 )
 def look_up(theta, pixels, program, constants, values, weights):  # type: ignore[no-untyped-def]
     """Image 2 as image 1 sees it: gain I2 + bias (k, channels) and the weight (k,) at k pixels of image 1."""
@@ -60,7 +60,8 @@ def look_up(theta, pixels, program, constants, values, weights):  # type: ignore
 @njit(types.void(_f4[:, ::1], _f4[:, ::1], _f4[::1], _f8[::1]), nogil=True, error_model="numpy", fastmath=FASTMATH)
 def _sum_moments(first, second, weights, sums):  # type: ignore[no-untyped-def]
     """Add to ``sums``: pixels inside; of those, per channel c, a and b, a^2, b^2, a b; |b - a|^2 inside; weights;
-    weights times |b - a|^2. The values a and b count from the first value of a, or their squares would cancel."""
+    weights times |b - a|^2. The values a and b are measured from the first value of a, so that their squares do not
+    cancel."""
     channels = first.shape[1]
     for i in range(len(weights)):
         weight, norm = np.float64(weights[i]), 0.0  # Numba's float() would leave it a float32
@@ -144,7 +145,7 @@ class Sample:
         return self.weights > 0.5
 
     def outside_level(self, loss: Loss) -> float:
-        """k such that a pixel outside costs what the average pixel inside does."""
+        """k such that a pixel outside costs as much as the average pixel inside."""
         if not self._count:
             return 0.0
         if loss.is_linear:
@@ -158,7 +159,7 @@ class Sample:
         return high
 
     def cost(self, loss: Loss, outside: float) -> float:
-        """Mean cost a pixel, with k = ``outside``; what the problem's cost is, up to the sample."""
+        """Mean cost per pixel, with k = ``outside``: an estimate of the problem's cost."""
         count = len(self.weights)
         if loss.is_linear:
             return 0.5 * (self._weighted + (count - self._weight) * outside**2) / count
@@ -168,8 +169,8 @@ class Sample:
     def gain_and_bias(self) -> tuple[float, float]:
         """``gain``, ``bias`` that give image 2 the mean and contrast of image 1 in the overlap.
 
-        By moments, not by regression: at a start that is off by pixels the images correlate weakly, and regression
-        would flatten image 2.
+        Moments are used instead of regression: at a start that is off by pixels the images correlate weakly, and
+        regression would flatten image 2.
         """
         (mean_a, spread_a), (mean_b, spread_b) = self._pooled
         if not (spread_a > 0.0 and spread_b > 0.0):

@@ -1,7 +1,7 @@
-r"""The search for the warp, from coarse to fine; every level is one solve of the one solver.
+r"""The search for the warp, from coarse to fine; every level is one solve.
 
 **Depth.** Halving stops at about 24 pixels, and earlier if the images already correlate well at the start: coarse
-levels find large motions, and a good start needs none.
+levels find large motions, which a good start does not need.
 
 **The coarsest level** decides whether the search ends in the right minimum, and its solves cost a millisecond or two
 each. So where the images correlate poorly after the first (below 0.9), shifts of the start by up to a third of the
@@ -10,13 +10,13 @@ simpler models (affine, then the model asked for); last from the start itself, t
 is good, or fair (0.7) and found a second time: photographs with parallax never correlate well.
 
 **Finer levels** start where the coarser one ended, unless the start of that one fits the finer images better, so a
-level that went astray does no harm. Only the finest is solved to convergence.
+level that failed does no harm. Only the finest is solved to convergence.
 
-Fixed before each solve, so that every method minimises the same function: the residual k of a pixel outside image 2
-(`problm.vision.alignment.problem`) and, unless given, the scale of a robust loss, from the median residual. They follow
-the fit from level to level: a large scale first, which is graduated non-convexity for free. At the end of the finest
-level they are looked at once more; where the fit has improved so much that k is off by a quarter, the level is solved
-again from there, which takes a few passes.
+The residual k of a pixel outside image 2 (`problm.vision.alignment.problem`) and, unless given, the scale of a robust
+loss (from the median residual) are fixed before each solve, so that every method minimises the same function. They
+follow the fit from level to level: the scale is large at first, which amounts to graduated non-convexity. They are
+checked again at the end of the finest level; if the fit has improved so much that k is off by a quarter, the level is
+solved again from there, which takes a few passes.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ COARSEST_SIDE = 24
 _FIRST_BATCH = 1000
 _LEAST_PIXELS = 64
 _GOOD = 0.9
-"""Correlation from which on a coarse fit is not questioned."""
+"""Correlation from which on a coarse fit is accepted."""
 _AGREED = 0.7
-"""... and where two starts led to it."""
+"""The same for a fit that two starts led to."""
 _DEEP_ENOUGH = 0.95
 _REMAINING = 0.5
 """Step that may remain at the end, in standard errors of the parameters."""
@@ -57,7 +57,7 @@ _COARSE = {"ftol": 1e-4, "max_iter": 60}
 _UP = np.array([[2.0, 0.0, 0.5], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]])
 _DOWN = np.linalg.inv(_UP)
 _REACH, _STEPS, _FEW, _PROMISING = 1 / 3, 6, 600, 3
-"""Shifts that are tried: up to this share of the image, so many steps each way, on so many pixels; and solved from."""
+"""Shifts to try: largest share of the image, steps each way, pixels to compare, and how many to solve from."""
 _LADDERS = {
     "translation": ("translation",),
     "euclidean": ("translation", "euclidean"),
@@ -88,7 +88,7 @@ class Guess:
 
 @dataclass
 class Search:
-    """Two images, and what is searched for; see `problm.vision.alignment.align.align` for the settings."""
+    """The search for one pair of images; see `problm.vision.alignment.align.align` for the settings."""
 
     image1: Image
     image2: Image
@@ -110,7 +110,7 @@ class Search:
     _done: list[Level] = field(default_factory=list)
 
     def run(self, matrix: Array | None, how: str | None, depth: int, shallow: bool) -> Alignment:
-        """Search from a matrix, or from where ``how`` says, over ``depth`` levels or, if ``shallow``, as few as do."""
+        """Search from a matrix or by the method ``how``, over ``depth`` levels or as few as suffice if ``shallow``."""
         start, text = (
             Guess(np.eye(3) if matrix is None else matrix),
             "the identity" if matrix is None else "a given matrix",
@@ -138,7 +138,7 @@ class Search:
     # -- where to start, how deep ---------------------------------------------------------------------------------
 
     def elsewhere(self, how: str, start: Guess) -> tuple[Guess, str]:
-        """The start that phase correlation or features find, or the one given where they find none."""
+        """The start found by phase correlation or features, or the given one if they find none."""
         if how == "phase":
             matrix, text = phase_translation(self.image1, self.image2)
             return Guess(matrix), text
@@ -171,7 +171,7 @@ class Search:
         return most
 
     def fits_photometric(self, guess: Guess, level: int) -> bool:
-        """What the user said, or whether contrast differs by a tenth or brightness by a tenth of the contrast."""
+        """The user's choice, or whether contrast differs by a tenth or brightness by a tenth of the contrast."""
         if self.photometric != "auto":
             return bool(self.photometric)
         sample = self.sample(replace(guess, gain=1.0, bias=0.0), level)
@@ -185,7 +185,7 @@ class Search:
     # -- the coarsest level ---------------------------------------------------------------------------------------
 
     def explore(self, start: Guess, level: int, fit: bool, auto: bool, text: str) -> tuple[Guess, str]:
-        """The best fit of the coarsest level from the start and, where that is poor, from others."""
+        """The best fit of the coarsest level from the start and, if that is poor, from others."""
         best: tuple[Guess, Level | None] = (start, None)
         highest = self.score(start, level)
 
@@ -242,14 +242,14 @@ class Search:
         return [replace(start, matrix=matrices[k]) for k in best]
 
     def score(self, guess: Guess, level: int) -> float:
-        """Correlation times the root of the overlap: the cost would prefer a poor fit of much to a good fit of half."""
+        """Correlation times the root of the overlap; the cost alone would prefer a poor fit with a large overlap."""
         if not plausible(guess.matrix, self.images(level)[0].shape):
             return -1.0
         sample = self.sample(guess, level)
         return sample.correlation() * float(np.sqrt(sample.overlap))
 
     def take(self, found: tuple[Guess, Level | None]) -> Guess:
-        """Keep the record of a solve that is built upon."""
+        """Record a solve whose result is used."""
         if found[1] is not None:
             self._done.append(found[1])
         return found[0]
@@ -257,7 +257,7 @@ class Search:
     # -- a level --------------------------------------------------------------------------------------------------
 
     def better(self, guess: Guess, before: Guess, level: int) -> Guess:
-        """Which of two fits the images of this level better: the first, unless it went astray."""
+        """The guess that fits the images of this level better: the first, unless it failed."""
         if not plausible(guess.matrix, self.images(level)[0].shape):
             return before
         sample = self.sample(guess, level)
@@ -266,7 +266,7 @@ class Search:
         return before if self.sample(before, level).cost(loss, k) < sample.cost(loss, k) else guess
 
     def solve(self, guess: Guess, level: int, model: str, fit: bool, *, first: bool = False) -> tuple[Guess, Level]:
-        """One solve; ``first`` where no coarser level prepared it."""
+        """One solve; ``first`` if there was no coarser level."""
         sample = self.sample(guess, level)
         loss = self.level_loss(sample)
         image1, image2 = self.images(level)
@@ -281,7 +281,7 @@ class Search:
             threads=self.threads,
             rng=self.rng,
         )
-        # A simpler model corrects the guess, whatever that is: only the model asked for brings it into its form.
+        # A simpler model only corrects the guess; the requested model brings it into its own form.
         theta = (problem if model == self.model else self.probe(level)).point(guess.matrix, guess.gain, guess.bias)
         corrected = SecantProblem(problem) if self.secant else problem
         easy = not first and sample.correlation() >= _GOOD
@@ -299,7 +299,7 @@ class Search:
     def settings(self, n: int, level: int, first: bool, easy: bool) -> dict[str, Any]:
         """The solver's options: the user's at the full resolution, loose ones below.
 
-        An easy level, well prepared, converges in two or three steps on all pixels: batches have nothing to save there.
+        An easy, well-prepared level converges in two or three steps on all pixels, so batches save nothing.
         """
         user = self.options
         chosen: dict[str, Any] = (
@@ -318,7 +318,7 @@ class Search:
         return chosen
 
     def refresh(self, guess: Guess, fit: bool) -> None:
-        """Solve the finest level again where its fixed quantities no longer fit its outcome."""
+        """Solve the finest level again if its fixed quantities no longer fit the result."""
         if self.outside is not None or not self._done[-1].result.success:
             return
         problem = self._done[-1].result.problem
@@ -344,7 +344,7 @@ class Search:
         return self._samples[key]
 
     def probe(self, level: int) -> AlignmentProblem:
-        """A problem for looking only."""
+        """A problem that is only evaluated, never solved."""
         if level not in self._probes:
             self._probes[level] = AlignmentProblem(*self.images(level), "homography", threads=1, rng=0)
         return self._probes[level]

@@ -1,7 +1,6 @@
-"""Where the search begins when the identity is hopeless: phase correlation, or features.
+"""Starts for images that are far apart: phase correlation, or features.
 
-Both are off unless asked for. They give a start in pixels; what is returned with it is a line of text that says what
-was found, for the result's report.
+Both are used on request only. They return a start in pixels and a line of text for the report.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _LEAST_MATCHES = 8
 def phase_translation(image1: Image, image2: Image) -> tuple[Array, str]:
     """The translation whose phase correlation peaks highest, (3, 3), among the best few by true correlation.
 
-    On windowed copies of at most 512 pixels a side (the peak is then refined by the solver anyway). The
+    Windowed copies of at most 512 pixels per side are used; the solver refines the peak anyway. The
     transform is periodic, so a peak stands for four translations: each is tried on the overlap that it implies.
     """
     levels = max(0, math.ceil(math.log2(max(*image1.shape, *image2.shape) / _PHASE_SIDE)))
     a, b = _reduced(image1, levels), _reduced(image2, levels)
     h, w = max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])
     spectrum = np.fft.rfft2(_windowed(a), s=(h, w)).conj() * np.fft.rfft2(_windowed(b), s=(h, w))
-    # Dividing by the root of the magnitude keeps weak, noisy frequencies from counting as much as strong ones.
+    # Dividing by the root of the magnitude gives weak, noisy frequencies less weight than strong ones.
     surface = np.fft.irfft2(spectrum / np.sqrt(np.abs(spectrum) + 1e-12 * np.abs(spectrum).max()), s=(h, w))
     best, found = -1.0, (0, 0)
     for peak in np.argsort(surface, axis=None)[-_PEAKS:]:
@@ -79,7 +78,7 @@ def _overlap_correlation(a: Array, b: Array, x: int, y: int) -> float:
 
 
 def feature_homography(image1: Image, image2: Image) -> tuple[Array | None, str]:
-    """A homography from SIFT features and a robust fit (OpenCV); None where too few features agree."""
+    """A homography from SIFT features and a robust fit (OpenCV); None if too few features agree."""
     try:
         cv2: Any = import_module("cv2")
     except ImportError as error:

@@ -80,7 +80,7 @@ class Frame:
     """Normalised coordinates of a pair of images."""
 
     scale: float
-    """Pixels a unit: half the longer side of image 1."""
+    """Pixels per unit: half the longer side of image 1."""
     centre1: tuple[float, float]
     centre2: tuple[float, float]
 
@@ -145,7 +145,7 @@ def unit_determinant(matrix: Array) -> Array:
 
 
 def transform(matrix: ArrayLike, points: ArrayLike) -> Array:
-    """Map points (k, 2) of x, y by a 3x3 matrix; not finite where they go to infinity.
+    """Map points (k, 2) of x, y by a 3x3 matrix; points at infinity are not finite.
 
     Examples
     --------
@@ -199,8 +199,8 @@ def as_matrix(initial: ArrayLike, name: str = "initial") -> Array:
 
 
 def plausible(matrix: Array, shape: tuple[int, ...]) -> bool:
-    """Whether a warp could show the same scene: nothing is turned over or behind the camera, and areas change by a
-    factor of at most 25, at the corners and the centre of an image of this shape (rows, columns, ...)."""
+    """Whether a warp is plausible for one scene: nothing is mirrored or behind the camera, and areas change by a factor
+    of at most 25, at the corners and the centre of an image of this shape (rows, columns, ...)."""
     h, w = shape[:2]
     at = np.vstack([corners(shape), [[(w - 1) / 2.0, (h - 1) / 2.0]]])
     z = at @ matrix[2, :2] + matrix[2, 2]

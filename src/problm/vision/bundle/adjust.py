@@ -1,12 +1,11 @@
 """Bundle adjustment by variable projection: points eliminated, cameras estimated, batches drawn over points.
 
-`bundle_adjustment` is the full perspective problem (pinhole with distortion, missing observations, robust
-losses); `affine_bundle_adjustment` the weak-perspective one of the paper's supplement. Both build a problem in
-the cameras alone and give it to the solver: with C cameras there are about 6 C to 9 C parameters however many
-points there are, and each point is one residual block. With few cameras and very many points a small random
-sample of the points is enough to move the cameras; with many cameras and few points a solve is plain
-Levenberg-Marquardt with variable projection, which needs far fewer iterations than one that moves cameras and
-points side by side.
+`bundle_adjustment` is the full perspective problem (pinhole with distortion, missing observations, robust losses);
+`affine_bundle_adjustment` the weak-perspective one of the paper's supplement. Both build a problem in the cameras alone
+and give it to the solver: with C cameras there are about 6 C to 9 C parameters for any number of points, and each point
+is one residual block. With few cameras and very many points a small random sample of the points suffices to move the
+cameras; with many cameras and few points a solve is plain Levenberg-Marquardt with variable projection, which needs far
+fewer iterations than one that moves cameras and points jointly.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = ["AffineBundle", "BundleResult", "affine_bundle_adjustment", "bundle_a
 
 @dataclass(frozen=True, eq=False)
 class BundleResult:
-    """An adjusted reconstruction and how it came about."""
+    """An adjusted reconstruction and the result of the solve."""
 
     model: Reconstruction
     """The adjusted cameras and points."""
@@ -45,8 +44,8 @@ class BundleResult:
     rmse: float
     """Root of the mean squared distance between projection and observation, pixels."""
     behind: NDArray[np.bool_]
-    """(P,) points that lie behind a camera that observes them: the errors alone do not forbid it, and a point of
-    almost parallel rays may come to lie beyond infinity. Treat them as points at infinity, or drop them."""
+    """(P,) points that lie behind a camera that observes them: the errors alone do not prevent it, and a point of
+    almost parallel rays may move beyond infinity. Treat them as points at infinity, or drop them."""
     result: Result
     """The solver's: status, message, history; ``x`` is theta of the problem."""
     problem: Any = field(repr=False)
@@ -70,9 +69,9 @@ class BundleResult:
     def covariance(self) -> Array:
         """(d, d) covariance of the camera parameters with the points free, in the free-network gauge.
 
-        Coordinates are those of the tangent space: for each free image in turn 3 rotation and 3 translation
-        components in its own frame, then the free intrinsics of each camera. Uncertainty along the gauge freedoms
-        (where the world lies, and its scale) is taken out: it is not a property of the data.
+        Coordinates are those of the tangent space: for each free image in turn 3 rotation and 3 translation components
+        in its own frame, then the free intrinsics of each camera. Uncertainty along the gauge freedoms (position,
+        orientation and scale of the world) is excluded: the data do not determine it.
         """
         inverse = self.result.unscaled_covariance * (2.0 * self.cost / self.problem.degrees_of_freedom)
         G = self.problem.gauge(self.result.x)
@@ -112,19 +111,19 @@ def bundle_adjustment(
     Parameters
     ----------
     model
-        From `problm.read_colmap`, `problm.read_bal` or `Reconstruction.from_arrays`. Points may miss in images, and
-        images may share a camera.
+        From `problm.read_colmap`, `problm.read_bal` or `Reconstruction.from_arrays`. Points need not be visible in
+        all images, and images may share a camera.
     intrinsics
         ``"free"`` (focal lengths and distortion, the usual choice), ``"fixed"``, or a list of the groups to
         estimate: ``focal``, ``distortion``, ``principal_point``.
     fixed_images
-        Numbers of images whose pose stays. None is needed to hold the gauge: see `problm.vision.bundle.problem`.
+        Numbers of images whose pose is fixed. None is needed to fix the gauge: see `problm.vision.bundle.problem`.
     loss, f_scale
         Robust loss on each observation's distance in pixels, and its scale in pixels.
     threads
-        Of the kernels; by default all cores that the process may use. Results do not depend on it.
+        Number of threads; by default all cores that the process may use. Results do not depend on it.
     rng
-        Seed of the random order of the points.
+        Random seed for the order of the points.
     **options
         Options of the solver: ``acceptance``, ``max_iter``, ``max_time``, ``ftol``, ``callback``, ...
 

@@ -5,20 +5,20 @@ For given cameras the points follow by linear least squares, in closed form, so 
 block is one point's track in all C views (2C residuals, of which 2C - 3 are left), and the Jacobian is the
 exact one of the reduced functional (`problm.vision.bundle.affine_kernels`).
 
-*Gauge.* The model does not change when the world is rotated and shifted (the scale is fixed by the depths).
-Rotation: the first camera's R stays. Shift: the third translation of a camera never enters, and ``T + A c``
-gives the same residuals as T for every c. So T is kept in the range of the projector P: a step is ``T + N tau``
-with N (2C, 2C - 3) an orthonormal basis of that range, followed by the projection onto the new one, which
-changes no residual. That leaves 3 (C - 1) + 2C - 3 = 5C - 6 parameters, none of them idle, whatever the
-geometry of the cameras. In the end the world is shifted to where the start's translations had it.
+*Gauge.* The model does not change when the world is rotated and shifted (the scale is fixed by the depths). Rotation:
+the first camera's R stays. Shift: the third translation of a camera never enters, and ``T + A c`` gives the same
+residuals as T for every c. So T is kept in the range of the projector P: a step is ``T + N tau`` with N (2C, 2C - 3) an
+orthonormal basis of that range, followed by the projection onto the new one, which changes no residual. That leaves 3
+(C - 1) + 2C - 3 = 5C - 6 parameters, none of them redundant, for any geometry of the cameras. At the end the world is
+shifted back to the origin of the start.
 
-Two views leave one family of motions undetermined (Koenderink and van Doorn's affine structure from motion), so
-three are asked for. The mirror image of the scene about the image plane has the same cost (Necker's reversal):
-the start decides.
+Two views leave one family of motions undetermined (Koenderink and van Doorn's affine structure from motion), so three
+are required. The mirror image of the scene about the image plane has the same cost (Necker's reversal): the start
+decides.
 
-With the plain squared loss the blocks enter through a (2C + 1)-square moment matrix only, so one pass over the
-data would be enough in principle; but costs computed from moments lose half their digits where residuals are
-small, robust losses have no moments, and batches make the passes few already.
+With the plain squared loss the blocks enter through a (2C + 1)-square moment matrix only, so one pass over the data
+would suffice in principle; but costs computed from moments lose half their digits if residuals are small, robust losses
+have no moments, and batches need few passes anyway.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .options import camera_options
 Array = NDArray[np.float64]
 _NO_FLOAT = np.empty(0)
 FIRST_DAMPING = 1.0
-"""Lambda to begin with. Scenes of little depth turn and flatten together, along a valley that Gauss-Newton steps leave.
+"""First lambda. Scenes of little depth rotate and flatten together, along a valley that Gauss-Newton steps leave.
 Measured against the usual 1e-3, 120 starts each: with cameras off by 0.1 rad the right minimum of three views is found
 95 and 79 times, of five views 114 and 108 times; by 0.05 rad 99 and 93, 120 and 118 times, in fewer iterations."""
 
@@ -90,12 +90,12 @@ class AffineProblem(SampledProblem):
     depths
         (P,), positive.
     loss
-        On the norm of a track's 2C residuals. It is increasing, so it does not change where the point lies best, and
+        On the norm of a track's 2C residuals. It is increasing, so it does not change the optimal point, and
         elimination stays exact.
     exact
         The exact Jacobian of the reduced functional; else Kaufman's approximation.
     threads, rng
-        Threads of the kernels; seed of the random order of the points.
+        Number of threads; random seed for the order of the points.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class AffineProblem(SampledProblem):
         return self._evaluate(theta, 0, self.n, _NO_FLOAT)
 
     def residuals(self, theta: Array) -> Array:
-        """Residuals (n, 2C) of all tracks, with their points where they lie best."""
+        """Residuals (n, 2C) of all tracks at their optimal points."""
         residuals = np.empty((self.n, 2 * self.views))
         self.solution(theta, residuals)
         return residuals
@@ -215,11 +215,11 @@ class AffineProblem(SampledProblem):
         return float(sum_chunks(chunk, hi - lo, CHUNK, self._threads)[0][0])
 
     def _columns(self, lo: int, hi: int) -> tuple[NDArray[np.int64], int, Sequence[NDArray[Any]]]:
-        """Where the tracks at [lo, hi) lie, the first of them, and the arrays that hold them."""
+        """Descriptors of the tracks at [lo, hi), the index of the first, and the arrays that hold them."""
         if lo > 0 or hi < self.n:
             return self.data.table(lo, hi)
         if self._everything is None:
-            check_positive(self.data.columns[-1])  # only now: that takes as long as a step on a batch
+            check_positive(self.data.columns[-1])  # not earlier: it takes as long as a step on a batch
             self._everything = describe(self.data.columns)
         return self._everything, 0, self.data.columns
 
@@ -259,9 +259,9 @@ def affine_bundle_adjustment(
     loss, f_scale
         Robust loss on the norm of a whole track's residuals, and its scale.
     threads
-        Of the kernels; by default all cores that the process may use. Results do not depend on it.
+        Number of threads; by default all cores that the process may use. Results do not depend on it.
     rng
-        Seed of the random order of the points.
+        Random seed for the order of the points.
     **options
         Options of the solver: ``acceptance``, ``max_iter``, ``max_time``, ``ftol``, ``accuracy``, ``callback``, ...
 
@@ -325,7 +325,7 @@ def affine_bundle_adjustment(
         result = solve(problem, start, **camera_options(options, FIRST_DAMPING))
     except ValueError as error:
         raise _explained(error, seen, depth) from None
-    # Shift the world to where the start's translations had it: adds A c, which no residual sees.
+    # Shift the world back to the origin of the start: adds A c, which changes no residual.
     best = result.x.copy()
     best[9 * C :] += _axes(best, C) @ np.linalg.lstsq(axes, theta[9 * C :], rcond=None)[0]
     points_found, squares = problem.solution(best)
@@ -344,7 +344,7 @@ def affine_bundle_adjustment(
 
 
 def _explained(error: ValueError, observations: NDArray[Any], depths: Array) -> ValueError:
-    """The error, or what in the data led to it: looked at only now, which takes longer than to fit them."""
+    """The error, or its cause in the data, which is only looked for now because that takes longer than the fit."""
     try:
         check_positive(depths)
     except ValueError as found:

@@ -6,7 +6,7 @@ depth_j`` the track of point j is ``m_j = A x_j + T w_j + noise`` with ``x_j = X
     r_j = P y_j,  y_j = T w_j - m_j,  P = I - A A^+,        x_j = -A^+ y_j
 
 so P is the same for all blocks and a block costs two products with the thin Q of A = QR. Derivatives (Golub and
-Pereyra, exact) by a parameter with ``dA`` and ``dT``:
+Pereyra, exact) with respect to a parameter with ``dA`` and ``dT``:
 
     dr_j = P dA x_j - (A^+)' dA' r_j + P dT w_j
 
@@ -15,7 +15,7 @@ it and the gradient ``r' dA x + r' dT w`` are *linear in second moments* of (x_j
 
     sum x x' (3, 3), sum x w (3), sum w w, sum r r' (2C, 2C), sum r x' (2C, 3), sum r w (2C)
 
-These are what the pass accumulates (weighted where a loss is): 55 numbers for three views instead of a Jacobian
+The pass accumulates these (weighted if there is a loss): 55 numbers for three views instead of a Jacobian
 of 6 x 9 for each point. Kaufman's shortcut drops the second term of dr, that is sum r r'.
 """
 
@@ -98,7 +98,7 @@ def frame(theta, Q, S, N):  # type: ignore[no-untyped-def]
 
 @njit(_f8[::1](_f8[::1], _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1]), **OPTIONS)
 def move(theta, delta, N, Q, S, other):  # type: ignore[no-untyped-def]
-    """Retract: turn every camera but the first, step T by N tau and project it onto the new range of P.
+    """Retract: rotate every camera but the first, step T by N tau and project it onto the new range of P.
 
     Q, S and ``other`` take the `frame` of the new point.
     """

@@ -1,4 +1,4 @@
-"""Where affine bundle adjustment starts: the user's cameras and depths, checked, or a factorisation."""
+"""Start of affine bundle adjustment: the user's cameras and depths, checked, or a factorisation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Array = NDArray[np.float64]
 def factorise(observations: Array, depths: Array) -> tuple[Array, Array]:
     """Start of the cameras from (C, P, 2) observations alone: rotations (C, 3, 3), translations (C, 3).
 
-    ``m_j d_j = A X_j + T``: with the mean taken off, the three leading singular vectors span A up to a 3 x 3 matrix,
+    ``m_j d_j = A X_j + T``: with the mean subtracted, the three leading singular vectors span A up to a 3 x 3 matrix,
     which the orthonormality of each camera's two rows fixes (Tomasi and Kanade 1992). The first camera is the identity.
     """
     C = len(observations)
-    # In x_j = X_j / d_j: m_j = A x_j + T w_j. The share of w_j in every row is taken off.
+    # In x_j = X_j / d_j: m_j = A x_j + T w_j. The component along w_j is subtracted from every row.
     w = 1.0 / depths
     m = observations.transpose(0, 2, 1).reshape(2 * C, -1)
     T = m @ w / (w @ w)
@@ -71,7 +71,7 @@ def given_cameras(cameras: tuple[ArrayLike, ArrayLike], C: int) -> tuple[Array, 
 
 @njit(types.float64(types.float64[:, :, ::1], types.float64[:, ::1]), nogil=True, error_model="numpy")
 def _departure(R, t):  # type: ignore[no-untyped-def]
-    """How far the matrices are from rotations at most; infinite or not a number where anything is not finite."""
+    """Largest deviation of the matrices from rotations; infinite or NaN if anything is not finite."""
     worst = 0.0
     for c in range(len(R)):
         worst = max(worst, as_rotation(R[c])[1]) + 0.0 * t[c, 0] + 0.0 * t[c, 1] + 0.0 * t[c, 2]

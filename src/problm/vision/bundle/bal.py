@@ -1,11 +1,11 @@
-"""Problems of "Bundle Adjustment in the Large": text files of nothing but numbers.
+"""Problems of "Bundle Adjustment in the Large": text files of numbers only.
 
-BAL has the camera look along -z: its point is projected to ``-(x, y) / z``. The reader turns the camera by 180
-degrees about x and flips the image's y, which makes the model exactly COLMAP's RADIAL with its principal point at 0
-and leaves the length of every residual as it was.
+BAL has the camera look along -z: its point is projected to ``-(x, y) / z``. The reader rotates the camera by 180
+degrees about x and flips the image's y, which makes the model exactly COLMAP's RADIAL with its principal point at 0 and
+leaves the length of every residual as it was.
 
-What a file says is not trusted (`problm.vision.bundle.file_values`). The counts that it begins with bound how much of
-it is read, and a packed file may unpack to a hundred times its size: digits that mean something do not pack better.
+Files are not trusted (`problm.vision.bundle.file_values`). The counts at the beginning bound how much is read, and a
+packed file may unpack to a hundred times its size: meaningful digits do not compress better.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
     Parameters
     ----------
     path
-        Text file: ``cameras points observations``, then one observation a line (camera, point, x, y), then 9
-        numbers a camera (rotation vector, translation, f, k1, k2) and 3 a point.
+        Text file: ``cameras points observations``, then one observation per line (camera, point, x, y), then 9 numbers
+        per camera (rotation vector, translation, f, k1, k2) and 3 per point.
 
     Returns
     -------
     Reconstruction
-        With one RADIAL camera for each image. The y axis of the image points down (see the module's notes).
+        With one RADIAL camera per image. The y axis of the image points down (see the module's notes).
 
     Examples
     --------
@@ -109,10 +109,10 @@ def _bal_camera(path: str, i: int, f: float, k1: float, k2: float) -> Intrinsics
 
 
 def _unpacked(name: str) -> bytes:
-    """The text of a file, unpacked if need be; no more than its counts, its size and the memory explain."""
+    """The text of a file, unpacked if necessary; at most as much as its counts, its size and the memory allow."""
     parts: list[bytes] = []
     with open_regular(name) as raw:
-        # By what it begins with, not by its name: downloads lose their endings.
+        # By its first bytes, not by its name: downloads lose their suffixes.
         begin = raw.read(3)
         size = raw.seek(0, os.SEEK_END)
         raw.seek(0)
@@ -147,7 +147,7 @@ def _announced(begin: bytes) -> int:
     try:
         cameras, points, observations = (float(word) for word in words)
         return _PIECE + max(0, int(_LONGEST_NUMBER * (3 + 4 * observations + 9 * cameras + 3 * points)))
-    except ValueError:  # which will be said of what is in the first piece
+    except ValueError:  # reported later, with the contents of the first piece
         return _PIECE
     except OverflowError:
         return 2**62

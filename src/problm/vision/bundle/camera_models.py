@@ -1,9 +1,8 @@
 r"""Camera models of COLMAP: a pinhole and a distortion.
 
-With the point ``(x, y, z)`` in the camera's frame, ``u = x / z`` and ``v = y / z``, the distortion takes (u, v) to
-(u', v'), and the pixel is ``(fx u' + cx, fy v' + cy)``. The numbers of any model stand at the same places, ``fx fy cx
-cy`` and the coefficients of its distortion; a model says which of its own parameters stands at each place (one focal
-length may stand at two).
+With the point ``(x, y, z)`` in the camera's frame, ``u = x / z`` and ``v = y / z``, the distortion takes (u, v) to (u',
+v'), and the pixel is ``(fx u' + cx, fy v' + cy)``. All models use the same places, ``fx fy cx cy`` and the coefficients
+of the distortion; a model maps its parameters to places (one focal length may fill two).
 
 A distortion is written once, for arrays here and for the numbers of compiled code (`problm.vision.bundle.projection`).
 """
@@ -26,9 +25,9 @@ class Distortion(NamedTuple):
     names: tuple[str, ...]
     """Names of the coefficients."""
     apply: Callable[..., tuple[tuple[Any, Any], tuple[Any, Any, Any, Any]]]
-    """(u', v'), and the derivatives of u' by u and v, of v' by u and v."""
+    """(u', v'), and the derivatives of u' and of v' with respect to u and v."""
     by_coefficients: Callable[..., tuple[tuple[Any, Any], ...]]
-    """Of u, v, k, fx and fy: derivatives of (fx u', fy v') by each coefficient."""
+    """Derivatives of (fx u', fy v') with respect to each coefficient, from u, v, k, fx and fy."""
 
 
 def _brown(u: Any, v: Any, k: Sequence[Any]) -> tuple[tuple[Any, Any], tuple[Any, Any, Any, Any]]:
@@ -117,7 +116,7 @@ DISTORTIONS = tuple(dict.fromkeys(model.distortion for model in MODELS.values())
 PLACES = 4 + max(len(distortion.names) for distortion in DISTORTIONS)
 """Numbers of a camera: ``fx fy cx cy`` and as many coefficients as any distortion has."""
 GROUPS = {"focal": (0, 1), "principal_point": (2, 3), "distortion": tuple(range(4, PLACES))}
-"""Names under which intrinsics are set free, and their places."""
+"""Groups of intrinsics that can be estimated, and their places."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +180,8 @@ class Intrinsics:
     def normalise(self, pixels: ArrayLike, iterations: int = 100) -> Array:
         """Undistorted image coordinates ``x/z, y/z``, shape (k, 2), of pixels (k, 2).
 
-        Inverts the distortion by a fixed-point iteration, which converges where the distortion is mild (the
-        usual case: inside the image); where it does not, the row is NaN.
+        Inverts the distortion by a fixed-point iteration, which converges if the distortion is mild (usually inside the
+        image); otherwise the row is NaN.
         """
         fx, fy, cx, cy = self.places[:4]
         pixels = np.asarray(pixels, dtype=np.float64)

@@ -1,7 +1,7 @@
 """COLMAP's text models: ``cameras.txt``, ``images.txt`` and ``points3D.txt``.
 
 Nothing in them is trusted: every reference must lead somewhere, every number be finite, no line be longer than 64 MiB;
-names of images are text, never paths that are opened; memory is what the text explains, some ten times its size. An
+names of images are never opened as paths; memory is limited to some ten times the size of the text. An
 error names the file, the line and what was expected. Files are written as `problm.support.files` does.
 """
 
@@ -33,8 +33,8 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
     Parameters
     ----------
     folder
-        The folder of the three files. Binary models are turned into text by
-        ``colmap model_converter --output_type TXT``.
+        The folder of the three files. Binary models are converted to text by ``colmap model_converter --output_type
+        TXT``.
 
     Returns
     -------
@@ -93,9 +93,9 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
 
 
 def write_colmap(model: Reconstruction, folder: str | os.PathLike[str]) -> None:
-    """Write ``cameras.txt``, ``images.txt`` and ``points3D.txt`` into a folder, which is made if need be.
+    """Write ``cameras.txt``, ``images.txt`` and ``points3D.txt`` into a folder, which is created if necessary.
 
-    Numbers keep all their digits. Each file appears whole or not at all.
+    Numbers keep all their digits. Files are written completely or not at all.
 
     Parameters
     ----------

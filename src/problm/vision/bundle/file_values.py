@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def whole_numbers(values: Array) -> NDArray[np.int64] | None:
-    """Floats as integers, or None where one is not whole (or too large to tell)."""
+    """Floats as integers, or None if one is not whole (or too large to tell)."""
     if not (np.abs(values) < 2.0**53).all() or (values != np.floor(values)).any():
         return None
     return values.astype(np.int64)

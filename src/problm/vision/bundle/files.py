@@ -1,4 +1,4 @@
-"""Reconstructions from files, whichever their format: BAL problems and COLMAP's text models."""
+"""Reconstructions from files of either format: BAL problems and COLMAP's text models."""
 
 from __future__ import annotations
 

@@ -5,18 +5,17 @@ function of the cameras alone, is
 
     f_j(theta) = min_X sum_m s^2/2 rho(||r_m(theta, X)||^2 / s^2)
 
-(`problm.vision.bundle.points`); the loss acts on each observation, not on the track. At the inner minimum the
-gradient by the cameras is ``J_c' W r`` (the envelope theorem), and the Gauss-Newton matrix is the Schur
-complement ``J_c' W J_c - E V^-1 E'``, ``E = J_c' W J_X``, ``V = J_X' W J_X``. The gradient is reduced in the
-same way, ``J_c' W r - E V^-1 J_X' W r``, which cancels to first order what the inner solve leaves.
+(`problm.vision.bundle.points`); the loss acts on each observation, not on the track. At the inner minimum the gradient
+with respect to the cameras is ``J_c' W r`` (the envelope theorem), and the Gauss-Newton matrix is the Schur complement
+``J_c' W J_c - E V^-1 E'``, ``E = J_c' W J_X``, ``V = J_X' W J_X``. The gradient is reduced in the same way, ``J_c' W r
+- E V^-1 J_X' W r``, which cancels the error of the inner solve to first order.
 
 Images of a track may share columns (intrinsics) or be the same twice: terms of a pair of observations are
 therefore scattered by the tangent number of each column: a matrix M takes the pairs a > b and half of (a, a),
 and the sum is ``M + M'``.
 
-Columns of an image: 3 rotation (``R <- exp([w]) R, t <- exp([w]) t + v``: everything in the camera's own frame,
-so nothing depends on where the world's origin is), 3 translation v, PLACES intrinsics
-(`problm.vision.bundle.camera_models`).
+Columns of an image: 3 rotation (``R <- exp([w]) R, t <- exp([w]) t + v``: everything in the camera's own frame, so
+nothing depends on the origin of the world), 3 translation v, PLACES intrinsics (`problm.vision.bundle.camera_models`).
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def costs_chunk(  # type: ignore[no-untyped-def]
     **OPTIONS,
 )
 def _camera_columns(cams, i, x, y, z, w, root, local, D, scratch, J):  # type: ignore[no-untyped-def]
-    """Weighted derivative J (2, columns) of a pixel by the image's free columns, numbered by ``local`` (COLUMNS,)."""
+    """Weighted derivative J (2, columns) of a pixel in the image's free columns, numbered by ``local`` (COLUMNS,)."""
     iz = 1.0 / z
     u, v = x * iz, y * iz
     a0, a1 = D[0, 0] * iz * root, D[0, 1] * iz * root
@@ -178,7 +177,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
                     E[o, c, a] = J[o, 0, c] * P[0, a] + J[o, 1, c] * P[1, a]
         mu = 0.0
         while not _factor(V, mu, L):
-            # A direction in which the track says nothing about its point: damped, it drops out.
+            # The track does not determine its point in this direction: damping removes it.
             mu = max(10.0 * mu, 1e-12)
             if mu > 1.0:
                 break
@@ -243,7 +242,7 @@ def move_cameras(theta, delta, local, tangent, owner):  # type: ignore[no-untype
                 step[k] = delta[tangent[i, local[i, 0] + k]]
             turn = rotation_exp(step)
             R = multiply(turn, theta[12 * i : 12 * i + 9].reshape(3, 3))
-            # One Newton step to the nearest rotation keeps rounding from piling up.
+            # One Newton step to the nearest rotation keeps rounding errors from accumulating.
             G = -0.5 * multiply(R.T.copy(), R)
             for k in range(3):
                 G[k, k] += 1.5
@@ -266,7 +265,7 @@ def move_cameras(theta, delta, local, tangent, owner):  # type: ignore[no-untype
 
 @njit(types.void(types.Array(_f8, 2, "C", readonly=True), _i8[::1], _f8[:, ::1]), nogil=True, error_model="numpy")
 def homogeneous(points, kept, out):  # type: ignore[no-untyped-def]
-    """Points as homogeneous unit vectors (n, 4). In one pass: NumPy's four take as long as a batch's first steps."""
+    """Points as homogeneous unit vectors (n, 4). In one pass: NumPy would need four."""
     for j in range(len(kept)):
         x, y, z = points[kept[j], 0], points[kept[j], 1], points[kept[j], 2]
         length = np.sqrt(x * x + y * y + z * z + 1.0)

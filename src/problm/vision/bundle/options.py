@@ -1,4 +1,4 @@
-"""What bundle adjustment asks of the solver by default."""
+"""Default solver options of bundle adjustment."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def camera_options(options: dict[str, Any], first: float = 1e-3) -> dict[str, Any]:
-    """The user's options; where the damping is left open and the policy's is a trust region, by gain ratio.
+    """The user's options; if no damping is given and the policy uses a trust region, damping by gain ratio.
 
-    A trust region begins with radius 100 and so with a full Gauss-Newton step, which turns cameras as far as it likes.
-    Measured on three views of a castle, cameras off by 0.03 rad (24 starts): the right one of two minima in 22 runs by
-    gain ratio and in 18 by trust region; with five views 167 and 249 iterations in the median; on BAL's 49 cameras 9
-    and 13 iterations.
+    A trust region begins with radius 100 and so with a full Gauss-Newton step, which may rotate cameras arbitrarily
+    far. Measured on three views of a castle, cameras off by 0.03 rad (24 starts): the right one of two minima in 22
+    runs by gain ratio and in 18 by trust region; with five views 167 and 249 iterations in the median; on BAL's 49
+    cameras 9 and 13 iterations.
 
-    ``first`` is the lambda to begin with.
+    ``first`` is the first lambda.
     """
     from ...solver.damping import GainRatio
     from ...solver.policies import as_acceptance

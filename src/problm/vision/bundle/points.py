@@ -1,16 +1,15 @@
-r"""The inner solve of bundle adjustment: where a track's point lies best, for given cameras.
+r"""The inner solve of bundle adjustment: the optimal point of a track for given cameras.
 
-The cost of a track is ``f(X) = sum_m s^2/2 rho(||r_m(X)||^2 / s^2)`` over its observations. Points are
-homogeneous unit 4-vectors: a point of little parallax whose best place is at infinity, or beyond, is then
-nothing special, where Euclidean coordinates would crawl. The projection does not depend on the length of X, so
-``J_X X = 0``, and steps live in the three dimensions orthogonal to X (basis B, a Householder reflection).
+The cost of a track is ``f(X) = sum_m s^2/2 rho(||r_m(X)||^2 / s^2)`` over its observations. Points are homogeneous unit
+4-vectors: a point of little parallax whose optimum is at infinity, or beyond, is then not special, whereas Euclidean
+coordinates would converge very slowly. The projection does not depend on the length of X, so ``J_X X = 0``, and steps
+live in the three dimensions orthogonal to X (basis B, a Householder reflection).
 
-Gauss-Newton with ``(B'HB + mu diag) u = -B'g``, mu = 0 while the cost falls. With a robust loss H first takes
-in the loss's own curvature, ``rho' J'J + 2 rho'' / s^2 J'r r'J``, without which a track with an outlier
-converges slowly, and where that is not positive definite the usual ``rho' J'J``. The solve ends where the
-promised decrease ``g'H^-1 g / 2`` is below 1e-12 of the cost. The value found depends on the start by no more
-than that (as long as it lies in the same valley), which is below every tolerance of the solver: so warm starts
-may come from anywhere.
+Gauss-Newton with ``(B'HB + mu diag) u = -B'g``, mu = 0 while the cost falls. With a robust loss H first takes in the
+loss's own curvature, ``rho' J'J + 2 rho'' / s^2 J'r r'J``, without which a track with an outlier converges slowly, and
+where that is not positive definite the usual ``rho' J'J``. The solve ends where the promised decrease ``g'H^-1 g / 2``
+is below 1e-12 of the cost. The result depends on the start by no more than that (within one valley), which is below
+every tolerance of the solver, so any warm start is valid.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FAS
 
 @njit(WORK(), **OPTIONS)
 def workspace():  # type: ignore[no-untyped-def]
-    """Arrays that `solve_point` works in, made once for a chunk: to make them takes as long as a pass over a track."""
+    """Arrays that `solve_point` works in, allocated once per chunk because that is slow."""
     return (
         np.empty(2), np.empty((2, 2)), np.empty(24), np.empty(24), np.empty((4, 3)), np.empty(3), np.empty((3, 3)),
         np.empty((3, 3)), np.empty(4),
@@ -61,7 +60,7 @@ def _project(cams, i, u, v, scratch, D):  # type: ignore[no-untyped-def]
     **OPTIONS,
 )
 def _point_pass(cams, image, xy, lo, hi, X, code, s2, scratch, D, sums):  # type: ignore[no-untyped-def]
-    """Cost of a track at X; sums: gradient (4) and lower triangle of the matrix (10) by X.
+    """Cost of a track at X; sums: gradient (4) and lower triangle of the matrix (10) with respect to X.
 
     With a loss, ten more: the lower triangle of the loss's own curvature, to be added.
     """
@@ -222,7 +221,7 @@ def solve_point(cams, image, xy, lo, hi, X, code, s2, work):  # type: ignore[no-
         y0 = g[0] * L[0, 0]
         y1 = (g[1] - L[1, 0] * y0) * L[1, 1]
         y2 = (g[2] - L[2, 0] * y0 - L[2, 1] * y1) * L[2, 2]
-        # A damped step promises little however far the minimum is: only an undamped one may end the solve.
+        # A damped step promises little at any distance from the minimum: only an undamped one may end the solve.
         if mu == 0.0 and 0.5 * (y0 * y0 + y1 * y1 + y2 * y2) <= INNER_TOL * cost + least:
             break
         u2 = -y2 * L[2, 2]
@@ -250,6 +249,6 @@ def solve_point(cams, image, xy, lo, hi, X, code, s2, work):  # type: ignore[no-
                 break
         else:
             if trial - cost <= 1e-14 * cost or mu > 1e8:
-                break  # rounding: no step can be told from none
+                break  # rounding: a step makes no difference
             mu = max(10.0 * mu, 1e-3)
     return cost

@@ -1,24 +1,21 @@
 r"""Bundle adjustment as a problem in the cameras alone.
 
-Every point is eliminated: block j is the track of one point, its cost the least that any place of the point
-gives (`problm.vision.bundle.points`), and its derivatives those of the reduced functional
-(`problm.vision.bundle.kernels`). So N is the number of points, d that of camera parameters, and batches are
-drawn over points.
+Every point is eliminated: block j is the track of one point, its cost the minimum over all positions of the point
+(`problm.vision.bundle.points`), and its derivatives those of the reduced functional (`problm.vision.bundle.kernels`).
+So N is the number of points, d that of camera parameters, and batches are drawn over points.
 
 *A function of theta.* The inner solves need starts: what was found at the last linearised theta
-(`problm.problems.warm_starts`). Every inner solve runs until less than 1e-12 of the block's cost is left to gain, so a
-cost depends on its start, and thereby on the order of evaluations, by about that much and no more, unless the
-start decides between two valleys of a track's cost; then the answer is the valley that follows the path of the
-cameras, as in any bundle adjustment.
+(`problm.problems.warm_starts`). Every inner solve runs until at most 1e-12 of the block's cost can be gained, so a cost
+depends on its start, and thereby on the order of evaluations, by no more than that, unless the start decides between
+two valleys of a track's cost; then the valley along the path of the cameras is used, as in any bundle adjustment.
 
-*Gauge.* Moving the world by a similarity changes nothing: the reduced matrix H has 7 vanishing eigenvalues. No
-camera is singled out. With G (d, 7) the tangent vectors of the similarity group at theta and D = diag(H), ``D G
-(G'DG)^-1 G'D`` is added to H. Because ``H G = 0`` and ``g'G = 0``, the Gauss-Newton step and the decrease it
-promises stay exactly as they were, only the 7 idle directions now have curvature and the step has none of them.
-The term is the same for every basis of the gauge space and, like the parameters themselves (which live in each
-camera's own frame), unaffected by a change of the world: a solve started from a transformed world takes the
-same steps. With one fixed image only the scale about its centre is left (G has one column), with two there is
-nothing to fix.
+*Gauge.* Moving the world by a similarity changes nothing: the reduced matrix H has 7 vanishing eigenvalues. No camera
+is singled out. With G (d, 7) the tangent vectors of the similarity group at theta and D = diag(H), ``D G (G'DG)^-1
+G'D`` is added to H. Because ``H G = 0`` and ``g'G = 0``, the Gauss-Newton step and the decrease it promises stay
+exactly as they were, but the 7 gauge directions now have curvature, and the step has no component along them. The term
+is the same for every basis of the gauge space and, like the parameters themselves (which live in each camera's own
+frame), unaffected by a change of the world: a solve started from a transformed world takes the same steps. With one
+fixed image only the scale about its centre is left (G has one column), with two none is left.
 """
 
 from __future__ import annotations
@@ -61,11 +58,11 @@ class BundleProblem(Problem):
     free
         Groups of intrinsics to estimate: any of ``focal``, ``principal_point``, ``distortion``.
     fixed_images
-        Images whose pose stays.
+        Images whose pose is fixed.
     loss
-        On each observation's error in pixels.
+        Robust loss on each observation's error in pixels.
     threads, rng
-        Threads of the kernels; seed of the random order of the points.
+        Number of threads; random seed for the order of the points.
 
     Attributes
     ----------
@@ -97,7 +94,7 @@ class BundleProblem(Problem):
         self._scale2 = self.loss.scale**2
         self._tracks(model)
         self._parameters(model, set(free), set(fixed_images))
-        # What a block has left, in the mean, after its three point coordinates are taken out.
+        # Mean residuals per block after its three point coordinates are eliminated.
         self.components = max(1, round((2 * len(self.xy) - 3 * self.n) / self.n))
         self.cost_bound = self.loss.bound * self.longest
         self.order = RandomOrder(self.n, rng)
@@ -162,7 +159,7 @@ class BundleProblem(Problem):
 
     @property
     def degrees_of_freedom(self) -> int:
-        """Residuals less all parameters, those of the points too; the gauge freedoms are no parameters."""
+        """Residuals minus all parameters, including those of the points but not the gauge freedoms."""
         return max(1, 2 * len(self.xy) - 3 * self.n - self.dim + self._gauge_size)
 
     def boundary(self, position: int) -> int:
@@ -208,7 +205,7 @@ class BundleProblem(Problem):
         return self._starts.trial.copy()
 
     def residuals(self, theta: Array) -> Array:
-        """Projection minus observation (M, 2) in pixels, with the points where they lie best."""
+        """Projection minus observation (M, 2) in pixels, at the optimal points."""
         X, cams = self.points(theta), self._cameras(theta)
         out = np.empty_like(self.xy)
         for a in range(0, len(self.xy), 65536):

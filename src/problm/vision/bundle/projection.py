@@ -9,9 +9,9 @@ from ...jit.njit import part
 from .camera_models import DISTORTIONS, PLACES, Distortion
 
 POSE = 12
-"""Where the intrinsics stand in an image's row of numbers, after R row by row and t."""
+"""Index of the intrinsics in an image's row of numbers, after R row by row and t."""
 NUMBER = POSE + PLACES
-"""Where the number of its distortion stands, at the end of the row."""
+"""Index of the number of its distortion, at the end of the row."""
 COLUMNS = 6 + PLACES
 """Possible columns of an image: 6 of the pose, and its intrinsics."""
 _part = part(forceinline=True, nogil=True, error_model="numpy")
@@ -37,7 +37,7 @@ def _coefficients(count: int) -> Callable[..., Any]:
 
 
 def distorted_by_number(distortions: Iterable[Distortion]) -> Callable[..., Any]:
-    """A compiled function of number, u, v and k: (u', v'), and the derivatives by u and v."""
+    """A compiled function of number, u, v and k: (u', v'), and the derivatives with respect to u and v."""
 
     def choice(number: int, distortion: Distortion, otherwise: Any) -> Any:
         apply = _part(distortion.apply)
@@ -62,7 +62,7 @@ def distorted_by_number(distortions: Iterable[Distortion]) -> Callable[..., Any]
 
 
 def columns_by_number(distortions: Iterable[Distortion]) -> Callable[..., Any]:
-    """A compiled function that writes the derivatives of a pixel by the free coefficients into J (2, n).
+    """A compiled function that writes the derivatives of a pixel with respect to the free coefficients into J (2, n).
 
     Its arguments: number, u, v, k, fx, fy; ``local``, the place of each column in J, -1 for one that is not free; J.
     """

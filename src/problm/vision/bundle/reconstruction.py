@@ -1,4 +1,4 @@
-"""A sparse reconstruction in memory: images with poses, points, and who sees what.
+"""A sparse reconstruction in memory: images with poses, points, and observations.
 
 Observations are kept point by point (compressed rows): those of point j are ``start[j] : start[j + 1]``. That is
 the order in which bundle adjustment by variable projection reads them, because a point's whole track is one
@@ -67,7 +67,7 @@ class Reconstruction:
     colors: NDArray[np.uint8]
     """(P, 3) red, green, blue."""
     keypoints: tuple[Array, ...] | None = None
-    """All features of each image, (K, 2), also those that belong to no point; None where the source has none."""
+    """All features of each image, (K, 2), also those that belong to no point; None if the source has none."""
     feature: Index | None = None
     """(M,) number of the observation's feature among its image's keypoints."""
 
@@ -83,7 +83,7 @@ class Reconstruction:
         camera: ArrayLike | None = None,
         names: Sequence[str] | None = None,
     ) -> Reconstruction:
-        """Make a reconstruction of plain arrays.
+        """Make a reconstruction from arrays.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class Reconstruction:
         observations
             Either (C, P, 2) pixels, NaN where a point is not seen; or (M, 4) with rows image, point, x, y.
         camera
-            (C,) which of the intrinsics each image has. Default: the only one, or one for each image.
+            (C,) which of the intrinsics each image has. Default: the only one, or one per image.
         names
             (C,) names of the images.
         """
@@ -181,7 +181,7 @@ class Reconstruction:
         return out
 
     def _in_cameras(self, size: int = 65536) -> Iterator[tuple[slice, Array]]:
-        """Points in the frames of the images that see them, some observations at a time: memory stays small."""
+        """Points in the frames of the images that see them, some observations at a time, which limits memory."""
         for a in range(0, len(self.xy), size):
             part = slice(a, min(a + size, len(self.xy)))
             image = self.image[part]
@@ -192,7 +192,7 @@ class Reconstruction:
     def common(self, images: Sequence[int]) -> tuple[Array, Index]:
         """Observations (len(images), Q, 2) in pixels of the Q points seen in all ``images``, and their numbers.
 
-        Where a track holds an image twice, the last observation counts.
+        If a track contains an image twice, the last observation counts.
         """
         at = np.full((len(images), len(self.points)), -1, dtype=np.int64)
         point = np.repeat(np.arange(len(self.points)), self.track_lengths)

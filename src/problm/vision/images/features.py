@@ -1,7 +1,7 @@
 r"""Putative matches of two images: SIFT features and their mutual nearest neighbours (extra ``vision``).
 
-Matches are one-to-one and, unless a ratio is asked for, uncut: robust estimation copes with wrong ones, and matches
-that Lowe's ratio test would drop are often right.
+Matches are one-to-one and, unless a ratio is given, not filtered: robust estimation copes with wrong ones, and matches
+that Lowe's ratio test would drop are often correct.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def match_images(image1: Any, image2: Any, *, features: int = 8000, ratio: float
     Parameters
     ----------
     image1, image2 : arrays (rows, columns[, 3]), PIL images, or paths of files.
-    features : at most so many features an image, the strongest.
+    features : largest number of features per image; the strongest are kept.
     ratio : largest ratio of a match (Lowe's test); 1 keeps all.
 
     Returns
@@ -59,7 +59,7 @@ def match_images(image1: Any, image2: Any, *, features: int = 8000, ratio: float
     pictures = read_image(image1, "image1"), read_image(image2, "image2")
     (places1, described1), (places2, described2) = (sift(picture, int(features)) for picture in pictures)
     found = nearest(described1, described2, ratio)
-    # A corner with two orientations is two features in one place: each place counts once.
+    # A corner with two orientations gives two features at one place: each place counts once.
     x1, x2 = places1[found[:, 0].astype(int)], places2[found[:, 1].astype(int)]
     first = np.unique(np.concatenate([x1, x2], axis=1), axis=0, return_index=True)[1]
     keep = np.sort(first)

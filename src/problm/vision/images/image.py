@@ -6,7 +6,7 @@ floats are taken as they are) and, if some pixels are to be ignored, a mask. Gre
 What is made of images (blurred ones, pyramids) is in `problm.vision.images.pyramid`.
 
 Image files are not trusted: only formats that are pictures are opened (`FORMATS`), and their announced size is compared
-with a limit and with the size of the file before a pixel is decoded. Pillow's decoders are trusted with the rest.
+with a limit and with the size of the file before a pixel is decoded. The rest relies on Pillow's decoders.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ...support.files import explained
 MIN_SIDE = 16
 """Least width and height of an image, in pixels."""
 MAX_PIXELS = 2**28
-_LARGEST_FILE = 16 * MAX_PIXELS  # bytes: four numbers of 32 bits a pixel
+_LARGEST_FILE = 16 * MAX_PIXELS  # bytes: four 32-bit numbers per pixel
 """Most pixels of an image (268 megapixels): a float32 copy of it takes a gigabyte."""
 
 FORMATS = ("PNG", "JPEG", "MPO", "TIFF", "BMP", "GIF", "PPM", "WEBP", "JPEG2000", "TGA", "AVIF")
-"""What is read of files. Pillow knows more, among them some that run other programs (EPS) or that nobody tests."""
+"""Formats that are read. Pillow knows more, some of which run other programs (EPS) or are hardly tested."""
 
 Mask = NDArray[np.bool_]
 Plane = NDArray[Any]
@@ -47,7 +47,7 @@ _f4 = types.float32
 
 
 def of_pixels(signature: Callable[[Any], Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A function whose first argument is an image, compiled for each type of pixels when such an image first comes."""
+    """A function whose first argument is an image, compiled for each type of pixels at its first use."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         each = {np.dtype(str(t)): njit(signature(t), lazy=True, nogil=True, fastmath=True)(function) for t in _INPUTS}
@@ -84,7 +84,7 @@ class Image:
         return self.pixels.astype(np.float32) * np.float32(self.unit)
 
     def varies(self, most: int) -> bool:
-        """Whether the valid pixels differ by more than rounding: at least some ``most`` of them are looked at."""
+        """Whether the valid pixels differ by more than rounding, judged on at least ``most`` of them."""
         step = max(1, math.isqrt(self.shape[0] * self.shape[1] // most))
         sample = self.pixels[::step, ::step]
         if self.valid is not None:
@@ -104,14 +104,14 @@ def read_image(source: Source, name: str, mask: ArrayLike | None = None, *, colo
     ----------
     source : array (rows, columns) or (rows, columns, 1 to 4), PIL image, or path of a file. A masked array's mask,
         pixels that are not finite and transparent pixels are ignored.
-    name : how messages call it: ``image1`` or ``image2``.
+    name : name in messages: ``image1`` or ``image2``.
     mask : (rows, columns), true where a pixel is used.
     color : keep three channels if the source has them.
 
     Raises
     ------
     ValueError, FileNotFoundError, TypeError
-        naming the argument, what came, what is expected and the remedy.
+        naming the argument, the value, what is expected and the remedy.
     """
     array, valid = _as_array(source, name)
     if valid is not None and valid.all():
@@ -135,7 +135,7 @@ def read_image(source: Source, name: str, mask: ArrayLike | None = None, *, colo
             image = Image(_colour(array) if color else _grey(array), _unit(array.dtype), valid)
         except FloatingPointError as error:
             raise ValueError(f"{name} holds numbers beyond 3e38; divide it by its largest value") from error
-    # A few thousand pixels nearly always show it; all of them take as long as a step of the solver.
+    # A few thousand pixels nearly always suffice; all of them take as long as a step of the solver.
     if not (image.varies(4000) or image.varies(100_000)):
         raise ValueError(
             f"{name} is constant: there is nothing to align; pass an image with texture, or check the file and the mask"
@@ -204,7 +204,7 @@ def _check_size(rows: int, columns: int, name: str) -> None:
 
 
 def _split_alpha(array: Plane) -> tuple[Plane, Mask | None]:
-    """Take transparency and numbers that are not finite out of the pixels."""
+    """Mask transparent pixels and values that are not finite."""
     valid: Mask | None = None
     if array.ndim == 3 and array.shape[2] in (2, 4):
         valid = array[:, :, -1] > 0
@@ -235,7 +235,7 @@ def _from_file(path: Path, name: str) -> Plane:
             raise ValueError("it is no file")
         if path.stat().st_size > _LARGEST_FILE:
             raise ValueError(f"it has more than {_LARGEST_FILE} bytes")
-        # From memory, where Pillow gets no more than there is: of a file it asks for what a header announces.
+        # From memory, which bounds what Pillow reads: from a file it requests what a header announces.
         content = path.read_bytes()
         Pil.init()
         opened = Pil.open(BytesIO(content), formats=[form for form in FORMATS if form in Pil.OPEN])
@@ -252,7 +252,7 @@ def _from_file(path: Path, name: str) -> Plane:
 
 @contextmanager
 def _readable(path: Path, name: str) -> Iterator[None]:
-    """Whatever Pillow's readers of some forty formats raise about a damaged file, in a sentence."""
+    """Turn the exceptions of Pillow's readers about damaged files into one sentence."""
     try:
         yield
     except MemoryError:
@@ -296,7 +296,7 @@ def _colour(array: Plane) -> Plane:
 
 
 def _grey(array: Plane) -> Plane:
-    """Luma, Rec. 601 as everywhere (OpenCV, PIL): 0.299 R + 0.587 G + 0.114 B, kept as float32."""
+    """Luma by Rec. 601, as in OpenCV and PIL: 0.299 R + 0.587 G + 0.114 B, kept as float32."""
     stored = _storable(array)
     if stored.ndim == 2:
         return stored

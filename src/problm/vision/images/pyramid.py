@@ -1,8 +1,8 @@
 r"""Smaller and smoother images: pyramid and blur.
 
-A pyramid level halves the image with the separable filter (1, 3, 3, 1) / 8, whose centre lies between pixels:
-pixel x of the coarse image is centred at 2x + 1/2 of the fine one. Masked pixels do not contribute; a coarse pixel
-is valid when at least half of what it is made of is.
+A pyramid level halves the image with the separable filter (1, 3, 3, 1) / 8, whose centre lies between pixels: pixel x
+of the coarse image is centred at 2x + 1/2 of the fine one. Masked pixels do not contribute; a coarse pixel is valid if
+at least half of its weight is.
 """
 
 from __future__ import annotations

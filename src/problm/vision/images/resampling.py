@@ -47,12 +47,12 @@ def resample(
     image : (rows, columns) or (rows, columns, channels), at least 2 x 2 pixels.
     matrix : (3, 3), maps pixels of the result to pixels of ``image``; the centre of the result is in front.
     shape : (rows, columns) of the result.
-    fill : value where ``image`` does not reach; None: NaN for floats, 0 for integers.
+    fill : value outside ``image``; None: NaN for floats, 0 for integers.
 
     Returns
     -------
     resampled : of the type of ``image``; integers are rounded and clipped.
-    inside : (rows, columns), where ``image`` reaches.
+    inside : (rows, columns), true inside ``image``.
 
     Examples
     --------

@@ -1,22 +1,22 @@
-r"""Compiled work on many candidate models at once: make them, score them, walk them downhill a little.
+r"""Compiled work on many candidate models at once: generation, scoring, and a few descent steps.
 
-Robust estimation looks at thousands of models, each for microseconds, so this part is compiled and knows
-nothing of Python. `robust` decides what is done with it.
+Robust estimation examines thousands of models for microseconds each, so this part is compiled without Python objects.
+`robust` controls it.
 
 `hypothesize`
     models from minimal samples (`minimal`).
 `score`
-    mean of the truncated squared error over a batch of matches, for each model. In float32, eight matches at a
-    time: the error of a match is off by about 1e-4 pixels then.
+    mean of the truncated squared error over a batch of matches, for each model. In float32, eight matches at a time:
+    the error of a match is then accurate to about 1e-4 pixels.
 `descend`
-    a fixed number of damped Gauss-Newton steps with the smooth truncated loss, level by level, for each of many
-    starts, on the same small batch. This is the one place beside `problm.solver.loop` where steps are taken, and it is
-    not a second solver: no stopping rule, no batch, no certificate. It exists because a start that must be looked
-    at for 100 microseconds cannot pay for the loop's Python (about 25 us an iteration); the answer that comes out
-    at the end always comes from `problm.solver.loop.solve`.
+    a fixed number of damped Gauss-Newton steps with the smooth truncated loss, level by level, for each of many starts,
+    on the same small batch. This is the only place besides `problm.solver.loop` where steps are taken, but it is not a
+    second solver: it has no stopping rule, no batch and no certificate. A start that is examined for 100 microseconds
+    cannot afford the Python of the loop (about 25 us per iteration). The final answer always comes from
+    `problm.solver.loop.solve`.
 
-What differs between E, F and H (minimal solver, encoder, retraction) is called through its address, so that only what
-is used is compiled, and once: compiled calls would be optimised again in every function that makes them.
+What differs between E, F and H (minimal solver, encoder, retraction) is called through its address, so only what is
+used is compiled, and only once: direct calls would be optimised again in every calling function.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _solve_sample(typing: Any, at: Any, sample: Any, out: Any) -> Any:
 
 
 def addresses(encode: Any, move: Any) -> NDArray[np.int64]:
-    """What `descend` calls: encoder and retraction of a model, the pass over the rows, and what that one calls."""
+    """Addresses of what `descend` calls: encoder and retraction of a model, the pass over the rows, and its tools."""
     linearize = address_of(linearize_chunk, LINEARIZE)
     return np.array([address_of(encode, ENCODE), address_of(move, MOVE), linearize, tools(True)])
 
@@ -84,7 +84,7 @@ def hypothesize(solver, x, samples, A1, B2, models, pixel):  # type: ignore[no-u
 
 @compiled
 def to_pixels(model, A1, B2, pixel):  # type: ignore[no-untyped-def]
-    """``B2 X A1`` as float32 with unit norm, which keeps the scores' intermediate values in range."""
+    """``B2 X A1`` as float32 with unit norm, which keeps intermediate values of the scores in range."""
     F = multiply(B2, multiply(model.reshape(3, 3), A1))
     norm = 0.0
     for j in range(9):
@@ -131,7 +131,7 @@ def score(maps, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-unty
 
 @internal
 def _damped_step(sums, d, damping, matrix, factor, step):  # type: ignore[no-untyped-def]
-    """Solve (H + damping diag H) step = -g for the packed sums of a linearisation; False where it cannot be."""
+    """Solve (H + damping diag H) step = -g for the packed sums of a linearisation; False if that fails."""
     largest = 0.0
     for i in range(d):
         largest = max(largest, sums[1 + d + i * (i + 1) // 2 + i])
@@ -156,16 +156,17 @@ def descend(calls, evaluator, d, components, columns, m, A1, A2, starts, scales,
     calls
         `addresses` of the model.
     evaluator, d, components, columns
-        Address of the evaluator, its tangent parameters and residuals a match, and the matches' descriptor
+        Address of the evaluator, its tangent parameters and residuals per match, and the matches' descriptor
         (`problm.kernels.kernel.describe`).
     A1, A2
         What the encoder takes of the frame.
     starts
         (S, q) points of the manifold, moved in place.
     scales
-        Of the smooth truncated loss, (L,): the last is the one that counts.
+        Scales of the smooth truncated loss, (L,); the last one is final.
     costs
-        (S,) out: mean cost at the last scale, divided by its bound: 0 is perfect, 1 is nothing within reach.
+        (S,) out: mean cost at the last scale, divided by its bound: 0 is a perfect fit, 1 means that no match is
+        within reach.
     """
     width = 1 + d + d * (d + 1) // 2
     matrix, factor, step = np.empty((d, d)), np.empty((d, d)), np.empty(d)

@@ -1,16 +1,16 @@
-r"""What the errors of a model say: how large the noise is, and whether there is a model at all.
+r"""Statistics of the errors of a model: the level of the noise, and whether the model is better than chance.
 
 **Noise.** A mixture is fitted to the errors by EM: chi with 1 (epipolar) or 2 (homography) degrees of freedom
 for the inliers, that is the norm of Gaussian noise, and a uniform density for the outliers.
 
-**Chance.** The best of many models fits some matches even where there is nothing to find. A consensus is
+**Chance.** The best of many models fits some matches even if there is no true model. A consensus is
 compared with chance as in a-contrario methods (Moisan and Stival 2004): with p the share of *re-paired*
 matches, x1 of one and x2 of another, that this very model accepts, the expected number of models with k or more
 inliers among all minimal samples of n matches of pure chance is below
 
     (n - s) C(n, k) C(k, s) p^(k - s)        (samples of s matches)
 
-Points that occur in several matches share one vote: an epipole in such a point makes inliers of all of them.
+Points that occur in several matches share one vote, because an epipole at such a point would make all of them inliers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...manifolds import compiled
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-_ENOUGH = 1000  # errors that give the noise to 2 %
+_ENOUGH = 1000  # errors that determine the noise to 2 %
 _GENERIC = np.array([0.7548776662466927, 0.5698402909980532, 0.8191725133961645, 0.6710436067037893])
 
 
@@ -38,7 +38,7 @@ def noise_scale(errors: Array, window: float, freedom: int) -> float:
     if len(r) == 0:
         return window / 3.0
     r = r[:: max(1, len(r) // _ENOUGH)].copy()
-    # From below, so that a core is found before the mixture explains everything as noise.
+    # Start from below, so that a core is found before the mixture explains everything as noise.
     quarter = len(r) // 4
     sigma = max(float(np.partition(r, quarter)[quarter]), 1e-12 * window)
     log_norm = 0.5 * (2 - freedom) * math.log(2.0) - math.lgamma(0.5 * freedom)
@@ -73,21 +73,21 @@ def _mixture(r, window, freedom, sigma, norm):  # type: ignore[no-untyped-def]
 def inlier_quantile(freedom: int) -> float:
     """The error, in standard deviations of the noise, that 98.76 % of the inliers stay below.
 
-    2.5 for one degree of freedom. Real features have longer tails than Gaussian noise, and keeping them does not pay:
+    2.5 for one degree of freedom. Real features have longer tails than Gaussian noise, but keeping them does not help:
     with 3 the median error of the pose on 32 real pairs is a sixth higher.
     """
     return 2.5 if freedom == 1 else math.sqrt(-2.0 * math.log(0.01242))
 
 
 def estimate_threshold(errors: Array, window: float, freedom: int) -> float:
-    """Threshold for errors of unknown noise, looked at below ``window`` first, and beyond where noise fills that."""
+    """Threshold for errors of unknown noise, estimated below ``window``, or beyond if the noise fills it."""
     cut = window
     for _ in range(5):
         cut = inlier_quantile(freedom) * noise_scale(errors, window, freedom)
         if cut < 0.7 * window:
             break
         window *= 2.0
-    # Below the rounding of the coordinates there is nothing to estimate.
+    # The noise cannot be estimated below the rounding of the coordinates.
     return max(cut, 1e-7 * window)
 
 
@@ -114,7 +114,7 @@ def vote_weights(x: Array) -> Array:
 
 
 def once_each(x: Array, weights: Array, order: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
-    """The order without the second and further ones of equal matches, and the weights of what is left."""
+    """The order without duplicate matches, and the weights of the others."""
     key = _keys(x)[order]
     first = np.sort(np.unique(key, return_index=True)[1])
     if len(first) < len(order):
@@ -130,7 +130,7 @@ def _keys(x: Array) -> Array:
 
 
 def _frequency(x: Array) -> Array | None:
-    """How often each of the points (n, k) occurs; None where all differ."""
+    """Number of occurrences of each of the points (n, k); None if all differ."""
     key = _keys(x)
     ascending = np.sort(key)
     if not (ascending[1:] == ascending[:-1]).any():

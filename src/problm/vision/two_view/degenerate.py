@@ -1,10 +1,10 @@
 r"""Inliers that do not determine the model: a rotation for E, a plane for F.
 
-Where a camera only turned, any translation fits; where all points lie on a plane, a two-parameter family of
-fundamental matrices does. Both show in a simpler model, a homography, that explains the inliers as well. What
-remains outside of it must then be more than chance: with two free parameters (the direction of t; plane and
-parallax) two matches always fit, so `consensus.log_chance` with samples of two tells. Errors of the homography
-are Sampson errors, chi with two degrees of freedom, and a match counts as outside beyond 1.5 times the threshold.
+If the camera only rotated, any translation fits; if all points lie on a plane, a two-parameter family of fundamental
+matrices fits. In both cases a simpler model, a homography, explains the inliers equally well. What remains outside of
+it must then be more than chance: with two free parameters (the direction of t; plane and parallax) two matches always
+fit, so `consensus.log_chance` with samples of two decides. Errors of the homography are Sampson errors, chi with two
+degrees of freedom, and a match counts as outside beyond 1.5 times the threshold.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TURN = Model(
     "rotation", None, 2, 3, homography_sampson_evaluator, 2, encode_rotation, ROTATION.retract,
     lambda X: np.asarray(X, dtype=np.float64).ravel(), lambda theta: theta.reshape(3, 3), "B2",
 )  # fmt: skip
-"""The homography of a camera that only turns."""
+"""The homography of a camera that only rotates."""
 
 _LOOK_AT = 500
 _WIDE = 1.5
@@ -71,12 +71,12 @@ def _near_a_rotation(pose, A1, B2, x, limit):  # type: ignore[no-untyped-def]
 def rotation_only(
     frame: Frame, pose: Array, x: Array, inliers: Flags | None, cut: float, chance: float
 ) -> Simpler | None:
-    """The rotation that explains the inliers of an essential matrix, if it does.
+    """The rotation that explains the inliers of an essential matrix, if there is one.
 
     Parameters
     ----------
     frame : of the essential matrix.
-    pose : (R, t), (12,). Where the camera only turned, one of the two rotations of its E is the camera's.
+    pose : (R, t), (12,). If the camera only rotated, one of the two rotations of its E is the camera's.
     x : (N, 4) matches.
     inliers : of the essential matrix; None: all.
     cut : threshold of its Sampson error.
@@ -85,7 +85,7 @@ def rotation_only(
     kept = x if inliers is None else x[inliers]
     few = kept[:: max(1, len(kept) // _LOOK_AT)]
     wide = _threshold(cut)
-    # Real parallax is many times the noise: then a look at a few matches is enough.
+    # Real parallax is many times the noise, so a few matches suffice to detect it.
     if _near_a_rotation(pose, frame.A1, frame.back, few, 6.0 * wide) < 0.5:
         return None
     maps = replace(frame, maps=True)
@@ -107,7 +107,7 @@ def rotation_only(
 def plane_only(
     frame: Frame, x: Array, inliers: Flags, cut: float, chance: float, rng: np.random.Generator
 ) -> Simpler | None:
-    """The homography that explains the inliers of a fundamental matrix, if it does."""
+    """The homography that explains the inliers of a fundamental matrix, if there is one."""
     maps = replace(frame, maps=True)
     kept = x[inliers]
     wide = _threshold(cut)
@@ -148,6 +148,6 @@ def _judge(matrix: Array, errors: Array, wide: float, inliers: Flags, chance: fl
     extra = int((inliers & outside).sum())
     rest = int(outside.sum())
     if extra and int(inliers.sum()) - extra < 2 * sample:
-        return None  # it holds little more than what always fits
+        return None  # it has little more matches than always fit
     determined = extra >= max(8.0, _LEAST_SHARE * int(inliers.sum())) and log_chance(rest, extra, chance, 2) < 0.0
     return None if determined else Simpler(matrix, errors, errors < wide)

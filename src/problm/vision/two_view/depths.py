@@ -1,13 +1,14 @@
 r"""Which inliers of a pose are likely, given the depths of the others.
 
 A wrong match that happens to lie near its epipolar line lies anywhere along it, and so at any depth; true matches are
-where the scene is. Where the parallax is small, such a match has a far larger say about the direction of t than a true
-one, because it seems to be very near the cameras.
+where the scene is. Where the parallax is small, such a match has far more influence on the direction of t than a true
+one, because it appears to be very near the cameras.
 
-What chance looks like is known: *re-paired* matches, x1 of one and x2 of another, near their epipolar lines, have its
-distribution of depths. On the scale of that distribution chance is uniform, and the number of wrong matches among the
-inliers, hence in any interval of depths, can be predicted. An inlier is kept where more than half of the inliers with
-depths like its own are not wrong ones: the local false discovery rate of Efron (2004), with an empirical null.
+The distribution under chance is known: *re-paired* matches, x1 of one and x2 of another, near their epipolar lines,
+have its distribution of depths. On the scale of that distribution chance is uniform, and the number of wrong matches
+among the inliers, hence in any interval of depths, can be predicted. An inlier is kept where more than half of the
+inliers with depths like its own are not wrong ones: the local false discovery rate of Efron (2004), with an empirical
+null.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _PAIRS = 8000  # re-paired matches
-_NEAR = 500  # of them, the nearest to their epipolar lines, whose depths are looked at
+_NEAR = 500  # of them, the nearest to their epipolar lines, whose depths are used
 _NEIGHBOURS = 2.0  # wrong matches that an interval of depths is expected to hold
 
 
@@ -39,7 +40,7 @@ class Depths:
         self.model, self.frame, self.x = model, frame, x
 
     def likely(self, theta: Array, rays: Array, inliers: Flags, cut: float) -> Flags:
-        """(n,) the inliers, within ``cut`` of their epipolar lines, that lie before both cameras of the pose that most
+        """(n,) the inliers, within ``cut`` of their epipolar lines, that lie in front of both cameras of the pose that most
         of them vote for, at a likely depth."""
         pose, kept = choose_pose(pose_of(self.model, theta), rays, inliers)
         problem, mixed = self._by_chance
@@ -62,7 +63,7 @@ class Depths:
     @cached_property
     def _by_chance(self) -> tuple[CompiledProblem, Array]:
         """Re-paired matches: their Sampson errors, and their rays."""
-        # Always the same ones: the answer shall depend on the matches, not on the seed of the search.
+        # Always the same pairs, so that the result depends on the matches and not on the seed of the search.
         first, second = np.random.default_rng(0).integers(0, len(self.x), (2, _PAIRS))
         mixed = np.concatenate([self.x[first, :2], self.x[second, 2:]], axis=1)[first != second]
         return two_view_problem(self.model, [mixed], self.frame, Loss.named("linear")), self.frame.transform(mixed)
@@ -70,7 +71,7 @@ class Depths:
 
 @compiled
 def _inverse_depths(pose, rays):  # type: ignore[no-untyped-def]
-    """Inverse depth in camera 1 of matches (n, 4), in units of the baseline; not positive where behind a camera."""
+    """Inverse depth in camera 1 of matches (n, 4), in units of the baseline; not positive if behind a camera."""
     R, t = pose[:9].reshape(3, 3), pose[9:]
     out = np.empty(rays.shape[0])
     for i in range(rays.shape[0]):

@@ -1,14 +1,13 @@
 r"""`essential_matrix`: the relative pose of two calibrated cameras from matches.
 
-Refinement from a given start (``robust=False``) minimises the squared Sampson errors of all matches. Robust
-estimation needs no start: see `robust` for its steps. Of an essential matrix two more things can be asked,
-because a pose says more than E:
+Refinement from a given start (``robust=False``) minimises the squared Sampson errors of all matches. Robust estimation
+needs no start: see `robust` for its steps. A pose carries more information than E, which is used twice:
 
-* The points vote for one of the four poses of E, and an inlier must lie before both cameras, at a depth that others
-  have, too (`depths`). About half of the outliers that happen to be near their epipolar line lie behind a camera,
-  which takes the variance that outliers add to the pose to less than a half (simulated scenes, 20 to 80 % inliers);
-  most of the rest would be far nearer than the scene, or farther.
-* Where a rotation alone explains the inliers, t is not determined, and the status says so (`degenerate`).
+* The points vote for one of the four poses of E, and an inlier must lie in front of both cameras, at a plausible depth
+  (`depths`). About half of the outliers that happen to be near their epipolar line lie behind a camera, which reduces
+  the variance that outliers add to the pose to less than a half (simulated scenes, 20 to 80 % inliers); most of the
+  rest would be far nearer than the scene, or farther.
+* If a rotation alone explains the inliers, t is not determined, and the status says so (`degenerate`).
 """
 
 from __future__ import annotations
@@ -77,14 +76,14 @@ def essential_matrix(
     distortion : coefficients (k1, k2, p1, p2[, k3..k6]) of the lens, or a pair of them for the two images. Points are
         undistorted first, and errors are pixels of the undistorted images.
     loss : robust loss of the refinement (see `problm.Loss`); its scale is the threshold.
-    levels : levels of graduated non-convexity, each solved on all matches. None: 5 from ``initial``, or as
-        many as that takes; after a search, which ends near the minimum, a short walk downhill.
-    starts : ``"minimal"`` (five-point samples) or ``"random"`` (no RANSAC: random poses walk downhill).
+    levels : levels of graduated non-convexity, each solved on all matches. None: 5 from ``initial``, or as many as that
+        takes; after a search, which ends near the minimum, a short descent.
+    starts : ``"minimal"`` (five-point samples) or ``"random"`` (no RANSAC: descent from random poses).
     max_starts, confidence : when the search ends; see `problm.vision.two_view.search.SearchOptions`.
-    parameterization : ``"manifold"``, or ``"angles"`` for the paper's five angles, which have singular places.
-    threads : for the refinement of very many matches.
-    rng : seed or Generator of everything random.
-    **options : of the solver (`problm.Options`), e.g. ``max_time``, ``acceptance``, ``ftol``.
+    parameterization : ``"manifold"``, or ``"angles"`` for the paper's five angles, which have singularities.
+    threads : number of threads for the refinement of very many matches.
+    rng : random seed or Generator; results are bit-reproducible.
+    **options : options of the solver (`problm.Options`), e.g. ``max_time``, ``acceptance``, ``ftol``.
 
     Returns
     -------
@@ -137,7 +136,7 @@ def _start(initial: Any, model: Model) -> Array:
     if isinstance(initial, RelativePose):
         R, t = initial.R, initial.t
     elif isinstance(initial, tuple | list) and len(initial) == 2:
-        # Copies: compiled code takes arrays that are read-only, or in another order, for another type.
+        # Copies, because read-only arrays and other memory orders are different types to compiled code.
         R, t = np.array(initial[0], dtype=np.float64, order="C"), np.array(initial[1], dtype=np.float64).ravel()
         if R.shape != (3, 3) or t.shape != (3,):
             raise ValueError(f"initial=(R, t) must have the shapes (3, 3) and (3,), got {R.shape} and {t.shape}")
@@ -163,7 +162,7 @@ def _start(initial: Any, model: Model) -> Array:
 
 @dataclass(frozen=True)
 class _Task:
-    """What is estimated, and of what."""
+    """Data and settings of an estimate."""
 
     model: Model
     frame: Frame
@@ -214,7 +213,7 @@ def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
 
 
 def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, variance: float, began: float) -> RelativePose:
-    """Say how it went."""
+    """Make the result."""
     R, t = pose[:9].reshape(3, 3), pose[9:]
     E, errors, inliers = cross_product(t, R), fit.errors, fit.inliers
     status, message = "ok", "The pose is determined by its inliers."
@@ -239,7 +238,7 @@ def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, varianc
 
 
 def _hessian(frame: Frame, fit: Fit, pose: Array) -> Array:
-    """Gauss-Newton matrix in the tangent parameters of the pose that was chosen of the four."""
+    """Gauss-Newton matrix in the tangent parameters of the chosen pose."""
     if pose.tolist() == fit.theta.tolist():
         return fit.result.hessian
     data = list(fit.result.problem.data.columns)

@@ -1,4 +1,4 @@
-r"""What `fundamental_matrix` and `homography` share: coordinates of unit size, and one way through.
+r"""Common part of `fundamental_matrix` and `homography`: coordinates of unit size, fit and result.
 
 Without camera matrices the model's coordinates come from the matches themselves: each image's points are moved
 to their centre and divided by their spread (Hartley 1997), which conditions minimal solvers and tangent
@@ -23,7 +23,7 @@ from .robust import Fit, Settings, find_start, fit_robust, refine, result_varian
 Array = NDArray[np.float64]
 Points = NDArray[Any]
 
-_ENOUGH = 10_000  # rows that centre and spread are taken of
+_ENOUGH = 10_000  # rows from which centre and spread are computed
 
 
 def unit_frame(x1: Points, x2: Points, maps: bool) -> Frame:
@@ -31,7 +31,7 @@ def unit_frame(x1: Points, x2: Points, maps: bool) -> Frame:
     changes = []
     for x in (x1, x2):
         some = np.asarray(x[:: max(1, len(x) // _ENOUGH)], dtype=np.float64)
-        # Median and median distance: a few wild points do not matter.
+        # Median and median distance, which are insensitive to a few gross outliers.
         centre = np.median(some, axis=0)
         spread = float(np.median(np.abs(some - centre).max(axis=1))) or float(np.abs(some - centre).max()) or 1.0
         changes.append(
@@ -51,7 +51,7 @@ def start_matrix(initial: Any, frame: Frame, model: Model) -> Array:
 def estimate(
     model: Model, frame: Frame, a: Points, b: Points, theta: Array | None, settings: Settings, robust: bool
 ) -> tuple[Fit | None, float]:
-    """Fit, and the factor that makes a covariance of the inverse of its Gauss-Newton matrix."""
+    """The fit, and the factor from the inverse of its Gauss-Newton matrix to the covariance."""
     began = time.perf_counter()
     if robust:
         fit = fit_robust(model, frame, a, b, settings, theta)
@@ -81,7 +81,7 @@ def outcome(
     variance: float,
     simpler: str = "",
 ) -> Any:
-    """Put the fit, or what is known without one, into a result of the given kind.
+    """Make a result of the given kind from the fit, or from what is known without one.
 
     ``names`` are the fields of the matrix and of the covariance of its entries; ``simpler`` is the message
     where the matches do not determine the model.
@@ -118,7 +118,7 @@ def outcome(
 
 
 def entry_jacobian(model: Model, frame: Frame, theta: Array, matrix: Array) -> Array:
-    """(9, d) derivative of the entries of the scaled matrix, in pixels, by the tangent parameters."""
+    """(9, d) derivative of the entries of the scaled matrix, in pixels, with respect to the tangent parameters."""
     encoded = model.encoder(frame)(theta)
     raw, tangents = encoded[:9], encoded[9 : 9 + 9 * model.dim].reshape(model.dim, 9).T
     if frame.maps and matrix[2, 2] == 1.0:

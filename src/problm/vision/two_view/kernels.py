@@ -1,26 +1,27 @@
 r"""Compiled residuals of two-view geometry: Sampson error of E and F, transfer and Sampson error of H.
 
-**Units.** A model is kept in well-conditioned coordinates (calibrated rays, or coordinates scaled to unit size)
-but its residual is always measured in the coordinates the matches came in, normally pixels: the *encoders* fold
-the two 3 x 3 coordinate changes into the matrix, ``F = A2' E A1`` with ``A = K^-1`` (``H = A2^-1 G A1``), and
-into its derivatives by the tangent parameters. So no match is ever copied or rescaled, errors and thresholds
-are exact pixels whatever the focal lengths, and one evaluator serves E (5 parameters) and F (7), reading their
-number off the length of the encoded point.
+**Units.** A model is kept in well-conditioned coordinates (calibrated rays, or coordinates scaled to unit size) but its
+residual is always measured in the coordinates the matches came in, normally pixels: the *encoders* fold the two 3 x 3
+coordinate changes into the matrix, ``F = A2' E A1`` with ``A = K^-1`` (``H = A2^-1 G A1``), and into its derivatives
+with respect to the tangent parameters. So no match is ever copied or rescaled, errors and thresholds are exact pixels
+for any focal length, and one evaluator serves E (5 parameters) and F (7), reading their number off the length of the
+encoded point.
 
 **Sampson error** of ``x2' F x1 = 0`` for x1 = (a, b, 1), x2 = (c, d, 1), with l = F x1 and m = F' x2:
 
     r = x2'F x1 * s,  s = 1 / sqrt(l0^2 + l1^2 + m0^2 + m1^2)
 
-It is the first-order distance of (a, b, c, d) from the quadric x2'F x1 = 0. Its derivative by the entries of F is
+It is the first-order distance of (a, b, c, d) from the quadric x2'F x1 = 0. Its derivative with respect to the entries
+of F is
 
     dr / dF_ij = s (x2_i x1_j - r s w_ij),  w_ij = l_i x1_j [i < 2] + m_j x2_i [j < 2]
 
-evaluated once a match; every tangent direction dF then costs a dot product of nine. The point is encoded as
+evaluated once per match; every tangent direction dF then costs a dot product of nine. The point is encoded as
 ``[F, dF_1, ..., dF_d]``, nine numbers each, row by row.
 
 **Homography**, x2 ~ H x1: *symmetric transfer* has four residuals, H x1 - x2 and H^-1 x2 - x1, encoded as
 ``[H, dH_1 .. dH_d, H^-1, d(H^-1)_1 .. ]``. *Sampson* has two: with ``e = (c w - u, d w - v)``, (u, v, w) = H
-x1, and its 2 x 4 derivative J by (a, b, c, d), the squared distance is ``e' (J J')^-1 e``; the residual is
+x1, and its 2 x 4 derivative J with respect to (a, b, c, d), the squared distance is ``e' (J J')^-1 e``; the residual is
 ``L^-1 e`` with the Cholesky factor ``L L' = J J'``, whose norm is that distance and which is smooth where e = 0.
 """
 
@@ -44,7 +45,7 @@ def sampson_evaluator(theta, rows, m, program, constants, jacobian, out):  # typ
             m0, m1 = f0 * c + f3 * d + f6, f1 * c + f4 * d + f7
             out[0, i] = (c * l0 + d * l1 + l2) / np.sqrt(l0 * l0 + l1 * l1 + m0 * m0 + m1 * m1)
         return
-    # Through memory that stays in the L1 cache: 13 ns a match against 35 with the nine values in registers.
+    # Through memory that stays in the L1 cache: 13 ns per match against 35 with the nine values in registers.
     G = np.empty((9, BLOCK))
     for i in range(m):
         a, b, c, d = rows[0, i], rows[1, i], rows[2, i], rows[3, i]
@@ -158,8 +159,8 @@ def transform_matches(x, A1, A2):  # type: ignore[no-untyped-def]
     return out
 
 
-# Element by element: a slice that is assigned to makes Numba compile, for each of these functions, what it would say
-# if the shapes did not agree, which takes seconds.
+# Element by element: assigning to a slice makes Numba compile, in each of these functions, the error for shapes that
+# do not agree, which takes seconds.
 
 
 @internal
@@ -233,7 +234,7 @@ def add_angles(theta, delta):  # type: ignore[no-untyped-def]
 
 @compiled
 def encode_angles(theta, A1, A2):  # type: ignore[no-untyped-def]
-    """``[F, dF]`` (54,) of the paper's five angles (`pose_from_angles`): flat, with singular places."""
+    """``[F, dF]`` (54,) of the paper's five angles (`pose_from_angles`): flat, with singularities."""
     pose = pose_from_angles(theta)
     R, t = pose[:9].reshape(3, 3), pose[9:12]
     out = np.empty(54)
@@ -322,7 +323,7 @@ def encode_homography(theta, A1, B2):  # type: ignore[no-untyped-def]
 
 @compiled
 def encode_rotation(theta, A1, B2):  # type: ignore[no-untyped-def]
-    """Encoded point (72,) of the homography B2 R A1 of a camera that only turns: 3 parameters, exp([w]) R."""
+    """Encoded point (72,) of the homography B2 R A1 of a camera that only rotates: 3 parameters, exp([w]) R."""
     R = theta.reshape(3, 3)
     dR = np.empty((3, 9))
     axis = np.zeros(3)

@@ -1,4 +1,4 @@
-r"""How wide the last loss of a robust fit should be: as the matches themselves ask for."""
+r"""Scale of the last loss of a robust fit, chosen from the matches."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Points = NDArray[Any]
 
 WIDTHS = (1.0, 1.2, 1.4, 1.6, 2.0)
 """Scales to choose from, in thresholds: 2.5 to 5 standard deviations of the noise of one component."""
-_ENOUGH = 2000  # matches that tell which
+_ENOUGH = 2000  # matches that suffice to choose
 _SQUARES = Loss.named("linear")
 
 
 def best_width(
     matches: Points, errors: Array, theta: Array, cut: float, name: str, model: Model, frame: Frame
 ) -> float:
-    """Scale of the last loss, in thresholds: that with the least variance of the parameters, as these very matches
-    and their errors give it.
+    """Scale of the last loss, in thresholds: the one with the least variance of the parameters, estimated from these
+    matches and their errors.
 
-    Gaussian noise asks for a wide loss; long tails, and wrong matches with a large say, for a narrow one. The variance
+    Gaussian noise favours a wide loss; long tails and influential wrong matches favour a narrow one. The variance
     is ``A^-1 B A^-1`` (Huber 1967) with ``A = sum w J'J + 2 w' g g'``, the derivative of the gradient, and ``B = sum
     w^2 g g'``, where g = J'r; its trace is taken in the metric of J'J.
     """

@@ -1,7 +1,7 @@
 r"""Matches and intrinsics: reading them from files, and checking them before any work.
 
-Matches are two arrays ``x1``, ``x2`` of shape (N, 2): row i of the one corresponds to row i of the other. They
-stay as they are (float64 or float32, any stride); only a lens with distortion makes a copy.
+Matches are two arrays ``x1``, ``x2`` of shape (N, 2): row i of the one corresponds to row i of the other. They are used
+in place (float64 or float32, any stride); only lens distortion makes a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Points = NDArray[Any]
 
 _TEXT_TO_MEMORY = 20  # bytes that a byte of text may take while it is read, as lists of floats
 _LARGEST_CAMERA = 1 << 20  # bytes of a file of camera matrices
-_LOOK_AT = 1_000  # rows that the cheap checks of geometry look at first: those at the start, which are near in memory
+_LOOK_AT = 1_000  # rows for the first, cheap checks of the geometry: those at the start, which are near in memory
 _CHECK_UP_TO = 100_000  # rows up to which every number is checked; beyond, the solver names the first bad row it reads
 
 
@@ -52,7 +52,7 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
                 hint = f"; divide homogeneous points by their last coordinate and keep {name}[:, :2]"
             elif array.ndim == 3 and array.shape[1:] == (1, 2):
                 hint = f"; use {name}[:, 0]"
-            raise ValueError(f"{name} must have the shape (N, 2), one point a row, got {array.shape}{hint}")
+            raise ValueError(f"{name} must have the shape (N, 2), one point per row, got {array.shape}{hint}")
         if array.dtype.char not in "df" or not array.dtype.isnative:
             array = array.astype(np.float64)
         points.append(array)
@@ -82,12 +82,12 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
 
 
 _SPREAD, _NOT_FINITE, _POINT, _LINE = 0, 1, 2, 3
-_LARGEST = 1e70  # coordinates beyond it are as good as infinite: their fourth power is
+_LARGEST = 1e70  # larger coordinates count as infinite: their fourth power overflows
 
 
 @njit(types.int64(types.Array(types.float64, 2, "A", readonly=True)), nogil=True, error_model="numpy")
 def _look(x):  # type: ignore[no-untyped-def]
-    """Whether points (n, 2), which may be read-only, are spread out, not finite, all in a point, or all on a line."""
+    """Whether points (n, 2), which may be read-only, are spread out, not finite, all equal, or all on a line."""
     n = x.shape[0]
     mx = my = largest = 0.0
     for i in range(n):
@@ -122,7 +122,7 @@ def check_intrinsics(K: ArrayLike | None, name: str) -> Array:
         array = np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
     if array.shape != (3, 3):
         raise ValueError(f"{name} must be a (3, 3) camera matrix or (fx, fy, cx, cy), got shape {array.shape}")
-    # Plain numbers: so few of them are checked in less time than one call of NumPy takes.
+    # Plain numbers: checking so few of them takes less time than one call of NumPy.
     rows = array.tolist()
     (fx, _, _), (below, fy, _), (left, right, last) = rows
     if not math.isfinite(sum(map(sum, rows))):
@@ -140,7 +140,7 @@ def check_intrinsics(K: ArrayLike | None, name: str) -> Array:
 
 
 def extent(x: Array) -> float:
-    """Largest range of a coordinate of points or matches (n, k); of most of them, where a few are wild."""
+    """Largest range of a coordinate of points or matches (n, k), insensitive to a few gross outliers."""
     n = len(x)
     ordered = np.partition(x, (0, n // 20, n - 1 - n // 20, n - 1), axis=0)
     whole, most = ordered[-1] - ordered[0], ordered[n - 1 - n // 20] - ordered[n // 20]
@@ -164,7 +164,7 @@ def undistort(x: Points, K: Array, coefficients: ArrayLike) -> Array:
 
     Raises
     ------
-    ValueError where the distortion cannot be undone, which happens outside the field that it was calibrated for.
+    ValueError if the distortion cannot be inverted, which happens outside the calibrated field.
     """
     given = np.asarray(coefficients, dtype=np.float64).ravel()
     if not 1 <= len(given) <= 8 or not np.isfinite(given).all():
@@ -185,7 +185,7 @@ def undistort(x: Points, K: Array, coefficients: ArrayLike) -> Array:
         distorted: Array = v * radial + tangential
         return distorted
 
-    for _ in range(30):  # Newton's method, two unknowns a point, the derivative by differences
+    for _ in range(30):  # Newton's method, two unknowns per point, derivatives by differences
         now = distort(u)
         error = now - target
         if np.abs(error).max(initial=0.0) < 1e-13:
@@ -279,7 +279,7 @@ def _read_table(path: Path) -> tuple[Array, list[str]]:
 
 
 def _names(header: str) -> list[str]:
-    """Words of a header, which hold blanks where something else parts them."""
+    """Words of a header, which may contain blanks if another delimiter is used."""
     text = header.split("#", 1)[0].strip()
     delimiter = next((d for d in (",", ";", "\t") if d in text), None)
     return [word.strip(" \"'").lower() for word in text.split(delimiter)]
@@ -301,7 +301,7 @@ def _split(path: Path, table: Array, names: list[str] | None = None) -> tuple[Ar
 
 
 def read_intrinsics(path: str | Path) -> tuple[Array, Array]:
-    """Camera matrices (K1, K2) from a file; one matrix in it serves both images.
+    """Camera matrices (K1, K2) from a file; a single matrix is used for both images.
 
     Text with 9 numbers (a 3 x 3 matrix), 4 (fx fy cx cy), or twice as many; NPY of the shape (3, 3) or (2, 3,
     3); NPZ with ``K``, or ``K1`` and ``K2``.

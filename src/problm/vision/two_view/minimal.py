@@ -85,7 +85,7 @@ def null_space(A):  # type: ignore[no-untyped-def]
 
 @internal
 def _epipolar_rows(x, A):  # type: ignore[no-untyped-def]
-    """Equations x2'F x1 = 0, one row of nine a match."""
+    """Equations x2'F x1 = 0, one row of nine per match."""
     for i in range(A.shape[0]):
         a, b, c, d = x[i, 0], x[i, 1], x[i, 2], x[i, 3]
         A[i, 0], A[i, 1], A[i, 2] = c * a, c * b, c
@@ -268,8 +268,8 @@ def _turn(x, i, j, k, at):  # type: ignore[no-untyped-def]
 def four_point(x, out):  # type: ignore[no-untyped-def]
     """Homography x2 ~ H x1 of four matches ``x`` (4, 4), into ``out`` (1, 9), norm 1; returns 1, or 0 if refused.
 
-    Refused are samples with three points near a line, and those that some triangle turns over while others do not:
-    no view of a plane from one side does that.
+    Samples with three points near a line are refused, and those that mirror some triangles but not others, which no
+    view of a plane from one side does.
     """
     flipped = 0
     for skip in range(4):

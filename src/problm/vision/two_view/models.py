@@ -1,4 +1,4 @@
-r"""The three models of two views, described alike: E (5 parameters), F (7) and H (8).
+r"""The three models of two views in one description: E (5 parameters), F (7) and H (8).
 
 A `Model` says how a point of the model's manifold becomes residuals; a `Frame` holds the two coordinate changes
 between the matches (pixels) and the model's own coordinates (rays of calibrated cameras, or coordinates of unit
@@ -53,7 +53,7 @@ class Frame:
 
     @cached_property
     def B2(self) -> Array:
-        """What stands left of the model's matrix: A2' or, for maps, the inverse of A2."""
+        """Left factor of the model's matrix: A2' or, for maps, the inverse of A2."""
         return self.back if self.maps else self.A2.T.copy()
 
     @cached_property
@@ -92,7 +92,7 @@ class Model:
     dim: int
     evaluator: Any
     components: int
-    """Residuals a match."""
+    """Residuals per match."""
     encode: Callable[[Array, Array, Array], Array]
     retract: Callable[[Array, Array], Array]
     point: Callable[[Array], Array]
@@ -100,11 +100,11 @@ class Model:
     matrix: Callable[[Array], Array]
     """The inverse: a point -> (3, 3)."""
     second: str = "A2"
-    """What of the frame the encoder takes for image 2."""
+    """Matrix of the frame that the encoder takes for image 2."""
 
     @property
     def freedom(self) -> int:
-        """Independent components of a match's error. The way back of a symmetric transfer repeats the way there."""
+        """Independent components of a match's error. The backward transfer repeats the forward one."""
         return min(self.components, 2)
 
     def encoder(self, frame: Frame) -> Callable[[Array], Array]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...support.files import write_with
 
 Array = NDArray[np.float64]
-_INLIER, _OUTLIER = "#1b6fb5", "#d95f02"  # told apart without red and green
+_INLIER, _OUTLIER = "#1b6fb5", "#d95f02"  # distinguishable without red and green
 
 
 class Drawable(Protocol):
@@ -66,8 +66,8 @@ def plot_matches(
     image1, image2 : arrays (height, width[, 3]), shown in grey if they have no colour; None: points only.
     lines : inliers whose epipolar lines are drawn in the other image; of a homography, the outline of the points of
         image 1 is drawn in image 2 instead.
-    most : at most so many matches are drawn, at random.
-    path : where to save the picture; the suffix says the format.
+    most : largest number of matches to draw, chosen at random.
+    path : file to save the picture to; the suffix determines the format.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def plot_matches(
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure atomically: a reader never sees half a file."""
+    """Write a figure atomically: a reader never sees an incomplete file."""
     write_with(path, lambda file: figure.savefig(file, dpi=120, format=path.suffix[1:] or None))
 
 
@@ -141,7 +141,7 @@ def _draw_lines(
 
 
 def _draw_outline(ax: Any, H: Array, box: tuple[float, float, float, float]) -> None:
-    """The frame of image 1, carried into image 2."""
+    """The frame of image 1, mapped to image 2."""
     left, right, top, bottom = box
     s = np.linspace(0.0, 1.0, 50)
     corners = np.array([[left, top], [right, top], [right, bottom], [left, bottom], [left, top]])

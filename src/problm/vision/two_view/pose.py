@@ -1,12 +1,11 @@
 r"""From an essential matrix to the pose: decomposition, cheirality, covariance.
 
-``E = [t] R`` has four decompositions, (R_a, +-t) and (R_b, +-t), R_b being R_a turned by pi about t. Only one
-puts the points in front of both cameras. A match of rays u1 = (x1, 1), u2 = (x2, 1) with ``d2 u2 = d1 R u1 +
-t`` has
+``E = [t] R`` has four decompositions, (R_a, +-t) and (R_b, +-t), R_b being R_a rotated by pi about t. Only one puts the
+points in front of both cameras. A match of rays u1 = (x1, 1), u2 = (x2, 1) with ``d2 u2 = d1 R u1 + t`` has
 
     d1 = (u2 x t).(R u1 x u2) / |R u1 x u2|^2,   d2 = (R u1 x t).(R u1 x u2) / |R u1 x u2|^2 ,
 
-so two signs decide; the points vote.
+so two signs decide. The points vote.
 """
 
 from __future__ import annotations
@@ -87,14 +86,14 @@ def _depths(R, t, a, b, c, d):  # type: ignore[no-untyped-def]
 
 @compiled
 def _before_both(R, t, rays, out):  # type: ignore[no-untyped-def]
-    """Whether each match (x1, y1, x2, y2) lies before both cameras of the pose."""
+    """Whether each match (x1, y1, x2, y2) lies in front of both cameras of the pose."""
     for i in range(rays.shape[0]):
         first, second = _depths(R, t, rays[i, 0], rays[i, 1], rays[i, 2], rays[i, 3])
         out[i] = first > 0.0 and second > 0.0
 
 
 def in_front(R: ArrayLike, t: ArrayLike, rays: Array) -> NDArray[np.bool_]:
-    """(n,) whether each match, calibrated coordinates x1 y1 x2 y2, lies before both cameras of the pose."""
+    """(n,) whether each match, calibrated coordinates x1 y1 x2 y2, lies in front of both cameras of the pose."""
     out = np.empty(len(rays), dtype=np.bool_)
     _before_both(np.ascontiguousarray(R), np.ascontiguousarray(t), np.ascontiguousarray(rays), out)
     return out
@@ -102,7 +101,7 @@ def in_front(R: ArrayLike, t: ArrayLike, rays: Array) -> NDArray[np.bool_]:
 
 @compiled
 def turned_rotation(pose):  # type: ignore[no-untyped-def]
-    """The other rotation of a pose's E, (3, 3): turned by pi about t, (2 t t' - 1) R."""
+    """The other rotation of a pose's E, (3, 3): rotated by pi about t, (2 t t' - 1) R."""
     R = np.empty((3, 3))
     for j in range(3):
         dot = 2.0 * (pose[9] * pose[j] + pose[10] * pose[3 + j] + pose[11] * pose[6 + j])
@@ -113,7 +112,7 @@ def turned_rotation(pose):  # type: ignore[no-untyped-def]
 
 @compiled
 def _vote(pose, rays, flags):  # type: ignore[no-untyped-def]
-    """Of the four poses with the same E as (R, t), (12,), the one with most points before both cameras.
+    """The pose with most points in front of both cameras, among the four with the same E as (R, t), (12,).
 
     Only matches whose flag is set vote, and keep it if they are in front. With -t both depths change their signs.
     """
@@ -148,7 +147,7 @@ def _vote(pose, rays, flags):  # type: ignore[no-untyped-def]
 
 
 def choose_pose(pose: Array, rays: Array, voters: NDArray[np.bool_] | None = None) -> tuple[Array, NDArray[np.bool_]]:
-    """Of the four poses that share their E with (R, t), (12,), the one that puts most points before both cameras.
+    """The pose with most points in front of both cameras, among the four with the same E as (R, t), (12,).
 
     Parameters
     ----------
@@ -157,7 +156,7 @@ def choose_pose(pose: Array, rays: Array, voters: NDArray[np.bool_] | None = Non
 
     Returns
     -------
-    The pose, (12,), the same numbers if it is the one given, and which of the voters are before its cameras.
+    The pose, (12,), the same numbers if it is the one given, and which of the voters are in front of its cameras.
     """
     flags = np.ones(len(rays), dtype=np.bool_) if voters is None else voters.copy()
     best: Array = _vote(pose, rays, flags)
@@ -174,7 +173,7 @@ def resolve_cheirality(E: ArrayLike, rays: Array) -> tuple[Array, Array, float]:
 
     Returns
     -------
-    (R, t, share): rotation, unit translation, and the share of the points that lie before both cameras.
+    (R, t, share): rotation, unit translation, and the share of the points that lie in front of both cameras.
     """
     R, _, t = decompose_essential(E)
     best, front = choose_pose(np.concatenate([R.ravel(), t]), np.ascontiguousarray(rays, dtype=np.float64))

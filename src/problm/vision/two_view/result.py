@@ -1,4 +1,4 @@
-r"""What the two-view functions return: the model, its inliers, its covariance and how it went."""
+r"""Results of the two-view functions: the model, its inliers, its covariance and its status."""
 
 from __future__ import annotations
 
@@ -63,27 +63,27 @@ class TwoViewFit:
     inliers: Flags
     """(N,) whether each match agrees with the model; all of them for ``robust=False``."""
     threshold: float
-    """Largest error of an inlier; nan where nothing was cut off."""
+    """Largest error of an inlier; nan if all matches were used."""
     status: str
     """``"ok"``, ``"degenerate"``, ``"no consensus"`` or ``"not converged"``."""
     message: str
     """The status in a sentence."""
     result: Result | None
-    """The last solve: on all matches for ``robust=False``, on the inliers else. None where there was none."""
+    """The last solve: on all matches for ``robust=False``, else on the inliers. None if there was none."""
     hessian: Array = field(repr=False)
     """(d, d) Gauss-Newton matrix, summed over the inliers, at the returned model."""
     variance: float = field(repr=False)
-    """Factor that makes a covariance of the inverse of ``hessian``."""
+    """Factor from the inverse of ``hessian`` to the covariance."""
     starts: int
-    """Minimal samples, or random starts, that the search looked at; 0 without a search."""
+    """Number of minimal samples or random starts of the search; 0 without a search."""
     chance: float
     """Natural logarithm of the expected number of chance models with as many inliers; below 0 is significant. nan for
     ``robust=False``."""
     seconds: float
     points: tuple[NDArray[Any], NDArray[Any]] = field(repr=False)
-    """The matches (x1, x2) that the errors belong to; undistorted, if there was distortion."""
+    """The matches (x1, x2) that the errors refer to; undistorted, if there was distortion."""
     measured: Array | None = field(default=None, repr=False)
-    """The errors, where they are known already; else the last solve has them."""
+    """The errors, if they are known already; else the last solve has them."""
 
     @cached_property
     def errors(self) -> Array:
@@ -94,7 +94,7 @@ class TwoViewFit:
         return error_norms(self.result)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What other processes and files get: everything but the compiled problem of the last solve."""
+        """State for pickling: everything except the compiled problem of the last solve."""
         state = {**self.__dict__, "measured": self.errors}
         if self.result is not None:
             state["result"] = replace(self.result, problem=None)
@@ -102,7 +102,7 @@ class TwoViewFit:
 
     @property
     def success(self) -> bool:
-        """Whether the model can be used: the status is ``"ok"``."""
+        """Whether the status is ``"ok"``."""
         return self.status == "ok"
 
     @property
@@ -224,7 +224,7 @@ class RelativePose(TwoViewFit):
         """Angle to another rotation, degrees."""
         cosine = (np.trace(np.asarray(R, dtype=np.float64).T @ self.R) - 1.0) / 2.0
         sine = float(np.linalg.norm(np.asarray(R, dtype=np.float64) - self.R)) / math.sqrt(8.0)
-        # By the sine of half the angle where it is small: the cosine has lost half of the digits there.
+        # From the sine of half the angle if it is small, where the cosine has lost half of the digits.
         return (
             math.degrees(2.0 * math.asin(min(sine, 1.0)))
             if cosine > 0.5

@@ -2,20 +2,20 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
 
 1. `starts.find` finds a candidate (or the user gives a start).
 2. ``threshold="auto"``: the search uses 0.3 % of the extent of the matches; then the noise is estimated
-   (`consensus.noise_scale`), repeatedly, with a short walk downhill between.
-3. The smooth truncated loss, its scale being the threshold, takes the candidate to its minimum. After a search, which
-   ends near it, by a short walk over the matches of the search, at twice the threshold and at the threshold; from a
-   start of the user's, or with ``levels``, by `problm.solver.graduated` on *all* matches: five levels, as in the paper,
-   or as many as it takes for the widest loss to see a tenth of the matches from there.
+   (`consensus.noise_scale`) repeatedly, with a short descent in between.
+3. The smooth truncated loss, whose scale is the threshold, is minimised from the candidate: after a search, which ends
+   near the minimum, by a short descent on the matches of the search, at twice the threshold and at the threshold; from
+   a user's start, or with ``levels``, by `problm.solver.graduated` on *all* matches: five levels, as in the paper, or
+   as many as it takes for the widest loss to see a tenth of the matches from there.
 4. The last solves are on the matches within reach of a loss that may be wider (`last_loss`). At 2.5 sigma the smooth
    truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there 90 %, at 5 sigma the
-   loss has 99 %. It fades out where the cut is, so that a match more or less changes little. Noise, matches and model
-   are taken in turns until the matches stay: what comes out depends on the matches, not on the way.
-5. Where the first of these solves moves by more than a standard error, and for every F, whose inliers nothing else
-   confirms, the best of the minima around is looked for (`_explore`).
+   loss has 99 %. The loss fades out at the cut, so a match more or less changes little. Noise, inliers and model are
+   updated in turn until the inliers no longer change, so the result depends on the matches and not on the path.
+5. If the first of these solves moves by more than a standard error, and for every F, whose inliers nothing else
+   confirms, the best of the surrounding minima is sought (`_explore`).
 6. The consensus is compared with chance (`consensus.log_chance`).
 
-Nothing here is particular to E, F or H: `two_view.Model` describes them.
+Nothing here is specific to E, F or H: `two_view.Model` describes them.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _SQUARES = Loss.named("linear")
 COARSE = 0.003
 """Threshold of the search with ``threshold="auto"``, relative to the extent of the matches."""
 SMALL = 50_000
-"""Matches up to which the refinement reads all of them from its first step: the work of an iteration is then less than
-what the loop spends on it, so fewer iterations beat fewer rows."""
-_ON_THE_WAY = 1e-4  # ftol where other solves follow
+"""Number of matches up to which the refinement uses all of them from its first step: the loop then takes more time than
+the rows, so fewer iterations are better than fewer rows."""
+_ON_THE_WAY = 1e-4  # ftol of solves that others follow
 _TURNS = 8  # of noise, inliers and model at the end; three or four are usual
 _SAMPLES = 128  # minimal samples of the inliers, of which three are followed
 
@@ -67,7 +67,7 @@ class Fit:
 
     theta: Array
     threshold: float
-    """Largest error of an inlier, in the units of the matches; nan where nothing was cut off."""
+    """Largest error of an inlier, in the units of the matches; nan if all matches were used."""
     loss: Loss
     """Of the last solve."""
     result: Result
@@ -75,7 +75,7 @@ class Fit:
     """(N,) norm of each match's residual; None: those of the result, not computed yet."""
     inliers: Flags
     chance: float
-    """`consensus.log_chance` of the consensus: below 0 is significant. -inf where it was not asked."""
+    """`consensus.log_chance` of the consensus: below 0 is significant. -inf if it was not computed."""
     accepted: float
     """Share of re-paired matches that the model accepts."""
     starts: int
@@ -83,13 +83,13 @@ class Fit:
     seconds: float
 
     def variance(self, model: Model) -> float:
-        """Factor that makes a covariance of the inverse of the Gauss-Newton matrix of a robust fit."""
+        """Factor from the inverse of the Gauss-Newton matrix of a robust fit to the covariance."""
         errors = error_norms(self.result)
         return m_estimator_variance(errors[errors < self.loss.scale], self.loss, model.dim, model.freedom)
 
 
 def result_variance(result: Result, model: Model) -> float:
-    """Variance of a component of the errors, for squared residuals; nan where as many parameters leave none."""
+    """Variance of a component of the errors, for squared residuals; nan without degrees of freedom."""
     rows = result.n * model.freedom - model.dim
     return 2.0 * result.cost / rows if rows > 0 else math.nan
 
@@ -146,7 +146,7 @@ class Settings:
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """Made when it is needed: refining a start needs none."""
+        """Made on demand: refining a start needs none."""
         return as_generator(self.seed)
 
 
@@ -161,7 +161,7 @@ def make_settings(
     rng: np.random.Generator | int | None,
     options: dict[str, Any],
 ) -> Settings:
-    """Check what the user gave; a wrong value fails here, before any work."""
+    """Check the arguments; a wrong value fails here, before any work."""
     given = threshold, loss, levels, starts, max_starts, confidence, threads, options.get("max_time", math.inf)
     try:
         cut, search = _checked(*given)
@@ -217,12 +217,12 @@ def fit_robust(
     initial: Array | None = None,
     believe: Believe | None = None,
 ) -> Fit | None:
-    """Fit a model to matches with outliers; None where not even one candidate came up.
+    """Fit a model to matches with outliers; None if no candidate was found.
 
     Parameters
     ----------
     initial : point of the model's manifold that replaces the search.
-    believe : what else an inlier must satisfy.
+    believe : further condition on inliers.
     """
     began = time.perf_counter()
     rng, search = settings.rng, settings.search
@@ -252,7 +252,7 @@ def fit_robust(
         levels = settings.levels or _levels(pool.errors(theta), cut)
         result = solve_on([x1, x2], theta, loss, levels, last=False)
         if settings.threshold is None and initial is not None:
-            # From a start of the user's the noise can only be seen after the solve.
+            # From a user's start the noise can only be estimated after the solve.
             cut = estimate_threshold(error_norms(result), cut, model.freedom)
             loss = as_loss(settings.loss, cut)
             result = solve_on([x1, x2], result.x, loss, 2, last=False)
@@ -262,7 +262,7 @@ def fit_robust(
     inliers = _inliers(residual_norms(squares, theta), theta, local, cut, believe)
     if inliers.sum() > model.dim:
         before, wide = None, 0.0
-        lonely = believe is None and model.freedom == 1  # nothing but the distance from a line tells inliers
+        lonely = believe is None and model.freedom == 1  # only the distance from a line identifies inliers
         errors = residual_norms(squares, theta)
         for turn in range(_TURNS):
             last, errors = errors, residual_norms(squares, theta)
@@ -280,7 +280,7 @@ def fit_robust(
             loss = as_loss(settings.loss, wide * cut)
             result = solve_on([x[inliers]], theta, loss, 1)
             theta, before = result.x, inliers
-    if result is None:  # hardly any match agrees: there is nothing to refine on, and the chance will say so
+    if result is None:  # hardly any match agrees: there is nothing to refine, and the comparison with chance fails
         result = solve_on([x1, x2], theta, loss, 1)
     errors = residual_norms(squares, result.x)
     inliers = _inliers(errors, result.x, local, cut, believe)
@@ -303,7 +303,7 @@ def _moved(before: Array, after: Array, cut: float, model: Model) -> float:
 
 
 def _levels(errors: Array, cut: float) -> int:
-    """Levels from a start: five, or more where even a tenth of the matches lie beyond half of the widest loss."""
+    """Levels from a start: five, or more if less than a tenth of the matches lie within half of the widest loss."""
     tenth = len(errors) // 10
     near = float(np.partition(errors, tenth)[tenth])
     return max(5, 1 + math.ceil(math.log2(max(2.0 * near / cut, 1.0))))
@@ -312,8 +312,8 @@ def _levels(errors: Array, cut: float) -> int:
 def _explore(pool: Pool, theta: Array, cut: float, believe: Believe | None, rng: np.random.Generator) -> Array:
     """The best of the minima around a point, by the truncated errors of its inliers.
 
-    Where a solve on the inliers moves far, which matches count changes from place to place, and there are several
-    minima. Models of minimal samples of the inliers lie all around: from there, down on all of them.
+    If a solve on the inliers moves far, the set of inliers depends on the point, and there are several minima. Models
+    of minimal samples of the inliers surround the point; each is refined on all inliers.
     """
 
     def judge(point: Array) -> tuple[float, Flags]:
@@ -338,7 +338,7 @@ def _explore(pool: Pool, theta: Array, cut: float, believe: Believe | None, rng:
 
 
 def _settle(pool: Pool, theta: Array, coarse: float) -> tuple[Array, float]:
-    """Estimate the noise around a candidate and walk to it, until that no longer narrows the threshold."""
+    """Estimate the noise around a candidate and refine it, until the threshold no longer shrinks."""
     cut = coarse
     for k in range(6):
         before = cut
@@ -354,7 +354,7 @@ def _significance(
 ) -> tuple[float, float]:
     """`log_chance` of the consensus and the share of re-paired matches that the model accepts."""
     weights = vote_weights(x)
-    if len(x) > 20_000:  # more than enough to tell chance from a model
+    if len(x) > 20_000:  # more than enough to distinguish a model from chance
         some = rng.permutation(len(x))[:20_000]
         x, inliers, weights = x[some], inliers[some], weights[some]
     accepted = accepted_by_chance(model, frame, theta, x, weights, cut, rng)
@@ -368,7 +368,7 @@ def accepted_by_chance(
     """Share of re-paired matches within the threshold, never below what so many of them could show."""
     n = len(x)
     repeats = max(1, min(20, 10_000 // n))
-    # All at once: for few matches a call costs more than its work.
+    # All at once: for few matches the overhead of a call dominates.
     shift = np.concatenate([rng.permutation(n) for _ in range(repeats)])
     mixed = np.concatenate([np.tile(x[:, :2], (repeats, 1)), x[shift, 2:]], axis=1)
     inside = residual_norms(two_view_problem(model, [mixed], frame, _SQUARES), theta) < cut

@@ -1,18 +1,18 @@
 r"""The search for a start among matches with outliers: many candidates, judged on small batches first.
 
-This is progressive batching over *candidates*: many starts are judged on a small random batch of the matches,
-the best few on larger ones, so that a bad start costs microseconds. Two ways to get starts:
+This is progressive batching over *candidates*: many starts are judged on a small random batch of the matches and the
+best few on larger ones, so a bad start costs microseconds. Starts are generated in two ways:
 
 ``"minimal"``
-    models of minimal samples (`minimal`), drawn until one sample without an outlier is in them with the wanted
-    confidence. Each round: all models are scored on 128 matches, the best eighth on 512, the best eight on
-    2048; three are walked downhill on 600 matches and scored on all. About 10 us a sample.
+    models of minimal samples (`minimal`), drawn until they contain a sample without outliers with the required
+    confidence. Each round: all models are scored on 128 matches, the best eighth on 512, the best eight on 2048; three
+    are refined on 600 matches and scored on all. About 10 us per sample.
 ``"random"``
-    no samples at all, as in the paper: random points of the manifold walk downhill under the smooth truncated
-    loss, from a scale of a tenth of the image down to the threshold, and the best share of them goes on at each
-    level. Half of the random rotations are near the identity (0.3 rad), the rest uniform: overlapping images
-    mostly look the same way. Rounds go on until the best minimum has been reached twice, after a number of
-    starts that its inliers make plausible.
+    no samples, as in the paper: random points of the manifold descend under the smooth truncated loss, from a scale of
+    a tenth of the image down to the threshold, and the best share of them continues at each level. Half of the random
+    rotations are near the identity (0.3 rad), the rest uniform: overlapping images mostly have similar orientations.
+    Rounds continue until the best minimum has been reached twice, after a number of starts that its inliers make
+    plausible.
 
 The winner is only a start: `robust` refines it on all matches.
 """
@@ -39,8 +39,8 @@ from .result import norms
 Array = NDArray[np.float64]
 
 STARTS = ("minimal", "random")
-_MOST_MATCHES = 20_000  # the search looks at a random subset beyond
-_LOCAL = 600  # of which candidates are walked downhill
+_MOST_MATCHES = 20_000  # of more matches the search uses a random subset
+_LOCAL = 600  # on which candidates are refined
 _JUDGES = 2000  # on which they are compared
 
 
@@ -76,9 +76,9 @@ class Candidate:
 
     theta: Array
     cost: float
-    """By which candidates were compared: `Pool.judge` or `Pool.judge_any_scale`."""
+    """Score of the candidate, from `Pool.judge` or `Pool.judge_any_scale`."""
     share: float
-    """Of the matches within the threshold."""
+    """Share of the matches within the threshold."""
     starts: int
     """Samples or random starts looked at."""
 
@@ -153,8 +153,8 @@ class Pool:
     def judge_any_scale(self, theta: Array, window: float) -> tuple[float, float]:
         """As `judge`, with the noise estimated: minus the mean log-likelihood gained over "all outliers".
 
-        Inliers are Gaussian with the noise of this very model, outliers uniform over the extent of the matches. A
-        model that is right to a tenth of a pixel beats one that is roughly right for more matches.
+        Inliers are Gaussian with the noise of this very model, outliers uniform over the extent of the matches. A model
+        that is accurate to a tenth of a pixel beats one that roughly fits more matches.
         """
         errors, good = self._inliers(theta, 2.0 * window)
         freedom = self.model.freedom
@@ -171,8 +171,8 @@ class Pool:
     def _inliers(self, theta: Array, threshold: float) -> tuple[Array, NDArray[np.bool_]]:
         """Errors of (at most) 2000 matches, and which are within the threshold.
 
-        Where the model is a pose, a match behind a camera is an outlier: a false pose may please its epipolar lines,
-        yet it puts about half of its points behind.
+        Where the model is a pose, a match behind a camera is an outlier: a false pose may fit the epipolar lines, but
+        puts about half of its points behind a camera.
         """
         errors = self.errors(theta, _JUDGES)
         good = errors < threshold
@@ -198,7 +198,7 @@ class Pool:
 def find(
     pool: Pool, threshold: float, options: SearchOptions, rng: np.random.Generator, any_scale: bool = False
 ) -> Candidate | None:
-    """The best model found for the matches of a pool, or None where no sample gave any.
+    """The best model found for the matches of a pool, or None if no sample gave one.
 
     ``any_scale`` says that the threshold is only a coarse bound of the noise.
     """
@@ -257,7 +257,7 @@ def _better(pool: Pool, best: Candidate | None, points: Array, threshold: float,
 
 
 def _samples_needed(share: float, sample: int, confidence: float) -> float:
-    """Samples that hold one without outliers with the given confidence."""
+    """Number of samples that contain one without outliers with the given confidence."""
     good = min(max(share, 1e-3), 1.0) ** sample
     return math.log1p(-confidence) / math.log1p(-good) if good < 1.0 else 1.0
 
@@ -299,10 +299,11 @@ def _random_search(
 
 
 def _random_starts_needed(share: float) -> float:
-    """Random starts before a minimum reached twice is believed: the fewer inliers, the more likely is a false one.
+    """Number of random starts before a minimum reached twice is accepted: the fewer inliers, the more likely a false
+    one.
 
-    A start succeeds in 5, 1.5 and 0.8 % of tries at 60, 40 and 20 % inliers (simulated scenes); false minima
-    hold few matches, so they ask for many starts.
+    A start succeeds in 5, 1.5 and 0.8 % of tries at 60, 40 and 20 % inliers (simulated scenes); false minima have few
+    inliers, so they require many starts.
     """
     return 128.0 * (0.6 / max(share, 1e-3)) ** 2.5
 

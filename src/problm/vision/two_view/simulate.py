@@ -25,7 +25,7 @@ class TwoViews:
     """(3, 3) camera matrix of both views."""
     R: Array
     t: Array
-    """Unit vector, or zero for a camera that only turned: ``X2 = R X1 + |baseline| t``."""
+    """Unit vector, or zero for a camera that only rotated: ``X2 = R X1 + |baseline| t``."""
     inliers: NDArray[np.bool_]
     size: tuple[int, int]
     """Width and height of the images in pixels."""
