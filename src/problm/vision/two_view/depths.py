@@ -40,7 +40,7 @@ class Depths:
         self.model, self.frame, self.x = model, frame, x
 
     def likely(self, theta: Array, rays: Array, inliers: Flags, cut: float) -> Flags:
-        """(n,) the inliers, within ``cut`` of their epipolar lines, that lie in front of both cameras of the pose that most
+        """(n,) the inliers, within ``cut`` of their epipolar lines, in front of both cameras of the pose that most
         of them vote for, at a likely depth."""
         pose, kept = choose_pose(pose_of(self.model, theta), rays, inliers)
         problem, mixed = self._by_chance
