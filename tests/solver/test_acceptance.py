@@ -300,5 +300,4 @@ def test_a_policy_is_one_class_or_one_function(policy, monkeypatch):
     fit = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) - y, [1.0, 1.0], data=(x, y), acceptance=policy)
     assert fit.success
     np.testing.assert_allclose(fit.x, [2.0, 1.5], atol=0.02)
-    first = fit.history.batch_size[0]
-    assert first == 300 if policy is not trusting else first < len(x)
+    assert fit.history.batch_size[0] < len(x)
