@@ -257,6 +257,24 @@ def checkpoint(content: bytes, folder: Path) -> None:
     _refused(lambda: seeds.resume(path), path)
 
 
+def state(content: bytes, folder: Path) -> None:
+    """A checkpoint whose archive is sound and whose content is not: damage beyond what a checksum finds."""
+    path = folder / "solve.npz"
+    np.savez(path, **{**seeds.checkpoint_arrays(), "state": np.frombuffer(content, dtype=np.uint8)})
+    with np.errstate(all="ignore"), contextlib.suppress(MemoryError):
+        _refused(lambda: seeds.resume(path), path)
+
+
+def record(content: bytes, folder: Path) -> None:
+    """The record of a folder: whatever it says, files that are not in it as they are stay the user's."""
+    from problm.support.written import RECORD, Written
+
+    (folder / RECORD).write_bytes(content)
+    (folder / "precious").write_text("mine")
+    if Written(folder).foreign(["precious"]) != ["precious"]:
+        raise Bug("a record of somebody else's made a file ours")
+
+
 # --- the command line ----------------------------------------------------------------------------------------
 
 _VALUES = st.one_of(
@@ -370,5 +388,7 @@ TARGETS = {
     "image": Target(_images, image, "PIL"),
     "result": Target(lambda: damaged([seeds.result()]), result),
     "checkpoint": Target(lambda: damaged([seeds.checkpoint()]), checkpoint),
+    "state": Target(lambda: damaged([seeds.checkpoint_arrays()["state"].tobytes()]), state),
+    "record": Target(lambda: damaged([seeds.RECORD]), record),
     "arguments": Target(_arguments, arguments, "typer"),
 }
