@@ -70,7 +70,7 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
         saver = Checkpoint(options.checkpoint, options.checkpoint_every)
         loop = saver.resumed(loop)
     status = _until_done(loop, saver)
-    if loop.ended_above_start():
+    if loop.lost or loop.ended_above_start():
         # The statistics let the cost rise, which is rare but possible: plain LM from the start cannot.
         loop = loop.again()
         status = _until_done(loop, saver)
@@ -159,9 +159,15 @@ class Loop(Run):
         return system
 
     def step_back(self) -> None:
-        """Undo the last step: where it led the cost is finite, or it would have been refused, but not the Jacobian."""
-        if self.previous is None or self.options.nan_policy == "raise":
+        """Undo the last step: where it led the cost is finite, or it would have been refused, but not the Jacobian.
+
+        Without one to undo, as after rows came in that are not finite here, the solve ends, or begins anew.
+        """
+        if not self.begun or self.options.nan_policy == "raise":
             raise not_finite(self.problem, self.batch.theta)
+        if self.previous is None:
+            self.lost = self.system.count < self.batch.n
+            raise Stop(Status.STALLED)
         self.batch.move(self.previous)
         self.previous = None
         self.damping.reject(ratio=math.nan)

@@ -55,6 +55,8 @@ class Run:
         self.history = History()
         self.began = time.perf_counter()
         self.begun = False
+        self.lost = False
+        """Whether steps on a batch led to where other rows are not finite."""
         self.restarted = False
         """Whether this is plain LM from the start, after a solve that ended above it."""
         self.first_costs: tuple[float, float] = (math.nan, math.inf)

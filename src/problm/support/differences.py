@@ -1,11 +1,12 @@
 """Derivatives by differences of a function: forward, central, and by a complex step.
 
 Steps are those that balance the errors of rounding and of truncation (Press et al., 5.7), relative to sizes that the
-caller knows. They move along a retraction where there is one, and turn around at a bound.
+caller knows. They move along a retraction where there is one, and turn around at a bound and where the function ends.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,9 +84,15 @@ def derivatives(
             result[a] = function(moved)
         result -= value
         result /= widths
-        return result
-    quotient = _Quotient(function, point, len(sizes), method, value, retract, limits)
-    return np.array([quotient(a, step * size) for a, size in enumerate(sizes)])
+    else:
+        quotient = _Quotient(function, point, len(sizes), method, value, retract, limits)
+        result = np.array([quotient(a, step * size) for a, size in enumerate(sizes)])
+    single = value is not None and method != "cs" and (retract is not None or point.ndim == 1)
+    if single and not math.isfinite(result.sum()) and np.isfinite(value).all():  # type: ignore[arg-type]
+        quotient = _Quotient(function, point, len(sizes), method, value, retract, limits)
+        for a, size in enumerate(sizes):
+            quotient.turn_around(result[a], a, step * size)
+    return result
 
 
 @dataclass
@@ -118,6 +125,16 @@ class _Quotient:
         moved = self._moved(a, h)
         width = h if self.retract is not None else moved[a] - self.point[a]  # what was added after rounding
         return np.asarray((self.function(moved) - self.value) / width)
+
+    def turn_around(self, column: Array, a: int, h: Any) -> None:
+        """Differences to either side, for values that are not finite beyond the other one: the edge of a model."""
+        assert self.value is not None
+        for step in (h, -h):
+            bad = ~np.isfinite(column)
+            if bad.any() and (self.limits is None or self.limits[0][a] <= self.point[a] + step <= self.limits[1][a]):
+                moved = self._moved(a, step)
+                width = step if self.retract is not None else moved[a] - self.point[a]
+                column[bad] = ((self.function(moved) - self.value) / width)[bad]
 
     def _between(self, low: Any, high: Any, a: int, width: Any) -> Array:
         change = self.function(high) - self.function(low)
