@@ -83,13 +83,13 @@ def empty_rounds(client: Any, data: tuple[Any, Any]) -> list[float]:
     """Milliseconds of rounds over all shards that have next to nothing to compute."""
     from problm.distributed.problem import distributed_problem
     from problm.losses import Loss
-    from problm.problems.rows import FunctionRows
+    from problm.problems.rows import FunctionModel
 
     def nothing(theta: Any, x: Any, y: Any) -> Any:
         return np.zeros(len(x))
 
     def model_of(few: Any) -> Any:
-        return FunctionRows(nothing, "2-point", 3, Loss.named("linear"))
+        return FunctionModel(nothing, "2-point", 3, Loss.named("linear"))
 
     problem = distributed_problem(model_of, data, client, 0)
     request = problem.request(np.array(START), level=0)

@@ -30,7 +30,7 @@ from problm.linalg.quadratic import QuadraticModel
 from problm.linalg.space import Space
 from problm.losses import Loss
 from problm.problems.out_of_core import ChunkedProblem
-from problm.problems.rows import FunctionRows
+from problm.problems.rows import FunctionModel
 from problm.solver.acceptance import Holdout, Step
 from problm.solver.batch import Batch
 
@@ -89,7 +89,7 @@ def steps(problem: Any, truth: Any, seed: int, size: int, naive: bool) -> list[t
 
 def judged(kind: str, reading: str, naive: bool, runs: int) -> dict[str, Any]:
     """False acceptance and power over all runs."""
-    rows = FunctionRows(model, derivative, 3, Loss.named("linear"))
+    rows = FunctionModel(model, derivative, 3, Loss.named("linear"))
     x, y = data(kind)
     truth = rows.problem((x, y))
     found: list[tuple[bool, float]] = []

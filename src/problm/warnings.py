@@ -1,5 +1,9 @@
 """Warnings of ProBLM's own."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 
 class ProblmWarning(UserWarning):
     """Base of all warnings that ProBLM gives."""
@@ -9,5 +13,20 @@ class ConvergenceWarning(ProblmWarning):
     """A fit did not converge; the values returned are the best found."""
 
 
-class CovarianceWarning(ProblmWarning):
-    """The covariance of the parameters could not be estimated."""
+if TYPE_CHECKING:
+
+    class CovarianceWarning(ProblmWarning):
+        """The covariance of the parameters could not be estimated."""
+
+
+def __getattr__(name: str) -> Any:
+    """`CovarianceWarning`, made when it is first needed: it is also SciPy's OptimizeWarning, whose import takes longer
+    than most fits."""
+    if name != "CovarianceWarning":
+        raise AttributeError(f"module 'problm.warnings' has no attribute {name!r}")
+    from scipy.optimize import OptimizeWarning
+
+    text = "The covariance of the parameters could not be estimated."
+    made = type(name, (ProblmWarning, OptimizeWarning), {"__module__": __name__, "__doc__": text})
+    globals()[name] = made
+    return made

@@ -15,7 +15,7 @@ from problm.distributed import worker as shards
 from problm.distributed.problem import DistributedOrder, distributed_problem
 from problm.distributed.worker import Request
 from problm.losses import Loss
-from problm.problems.rows import FunctionRows
+from problm.problems.rows import FunctionModel
 from problm.sampling.moments import Moments
 from problm.solver.paper_tests import Paper
 
@@ -260,7 +260,7 @@ class TestShards:
     """The worker's side, without a cluster."""
 
     def rows(self):
-        return FunctionRows(model, model_jac, 3, Loss.named("linear"))
+        return FunctionModel(model, model_jac, 3, Loss.named("linear"))
 
     def request(self, **fields):
         return Request("run", 5, (300, 900), 1000, START, **fields)
@@ -342,10 +342,10 @@ class TestShards:
 def test_the_problem_alone(client):
     """Sums of everything, and residuals in the order of the partitions."""
     problem = distributed_problem(
-        lambda few: FunctionRows(model, model_jac, 3, Loss.named("linear")), lazy(), client, 0
+        lambda few: FunctionModel(model, model_jac, 3, Loss.named("linear")), lazy(), client, 0
     )
     x, y = whole()
-    alone = FunctionRows(model, model_jac, 3, Loss.named("linear")).problem((x, y))
+    alone = FunctionModel(model, model_jac, 3, Loss.named("linear")).problem((x, y))
     a = problem.linearize(START, 0, problem.n, outer=False, costs=None)
     b = alone.linearize(START, 0, alone.n, outer=False, costs=None)
     np.testing.assert_allclose(a.gradient, b.gradient, rtol=1e-11)

@@ -10,9 +10,9 @@ import pytest
 
 import problm
 from problm.losses import LOSSES, Loss
-from problm.problems.backends import backend_rows, detect
+from problm.problems.backends import backend_model, detect
 from problm.problems.backends.device import CHUNK, LARGE, DeviceProblem, cost_and_weight
-from problm.problems.rows import FunctionRows
+from problm.problems.rows import FunctionModel
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 jnp = jax.numpy
@@ -73,8 +73,8 @@ def make(problem, n=30_000, seed=0):
 def models(library, problem, loss, x, y, start):
     xp = xp_of(library)
     fun, _, _ = PROBLEMS[problem](xp)
-    other = backend_rows(library, fun, (x[:8], y[:8]), start, len(start), loss, None)
-    reference = FunctionRows(PROBLEMS[problem](np)[0], "3-point", len(start), loss, 2 if problem == "plane" else 1)
+    other = backend_model(library, fun, len(start), loss).prepared([start], (x[:8], y[:8]))
+    reference = FunctionModel(PROBLEMS[problem](np)[0], "3-point", len(start), loss, 2 if problem == "plane" else 1)
     return other, reference
 
 
@@ -266,7 +266,7 @@ def test_a_bad_row_is_named():
 def test_models_travel(library):
     """What is pickled is the function, not the programs compiled from it."""
     x, y, start = make("decay", 500)
-    rows = backend_rows(library, module_level[library], (x[:8], y[:8]), start, 3, Loss.named("linear"), None)
+    rows = backend_model(library, module_level[library], 3, Loss.named("linear")).prepared([start], (x[:8], y[:8]))
     again = pickle.loads(pickle.dumps(rows))  # noqa: S301
     assert again.problem((x, y)).cost(start) == rows.problem((x, y)).cost(start)
 
@@ -350,8 +350,8 @@ class TestErrors:
             problm.least_squares(lambda t, x, y: xp.zeros((2, 3, 4, 5)), start, data=(x, y))
 
     def test_data_is_needed(self):
-        with pytest.raises(ValueError, match="data is needed with backend='jax'"):
-            backend_rows("jax", jax_decay, (), np.ones(3), 3, Loss.named("linear"), None)
+        with pytest.raises(ValueError, match="data is needed with JAX"):
+            backend_model("jax", jax_decay, 3, Loss.named("linear")).prepared([np.ones(3)], ())
 
 
 @pytest.mark.parametrize("library", ["numpy", *LIBRARIES])

@@ -15,7 +15,7 @@ import problm
 from problm.data.sources import Sliced, even_ends, open_source
 from problm.losses import Loss
 from problm.problems.out_of_core import ChunkedProblem
-from problm.problems.rows import FunctionRows
+from problm.problems.rows import FunctionModel
 from problm.sampling.chunk_order import GROUPS, ChunkOrder
 from problm.solver.acceptance import Holdout
 from problm.solver.loop import solve
@@ -68,7 +68,7 @@ class Coarse(Sliced):
 
 
 def rows(loss="linear", jac=model_jac):
-    return FunctionRows(model, jac, 3, Loss.named(loss, 0.2))
+    return FunctionModel(model, jac, 3, Loss.named(loss, 0.2))
 
 
 def chunked(x, y, *, coarse=0, **options):
@@ -204,7 +204,7 @@ class TestReading:
     def test_a_pass_that_fails_stops_its_reader(self):
         x, y = make_data(300_000)
         problem = ChunkedProblem(
-            FunctionRows(lambda t, x, y: 1 / 0, "2-point", 3, Loss.named("linear")), Sliced([Reader(x), Reader(y)])
+            FunctionModel(lambda t, x, y: 1 / 0, "2-point", 3, Loss.named("linear")), Sliced([Reader(x), Reader(y)])
         )
         before = threading.active_count()
         with pytest.raises(ZeroDivisionError):

@@ -14,7 +14,7 @@ import pytest
 import problm
 from problm import manifolds
 from problm.losses import Loss
-from problm.problems.rows import FunctionRows
+from problm.problems.rows import FunctionModel
 from problm.sampling.order import RandomOrder
 from problm.solver.checkpoint import Checkpoint
 from problm.solver.checkpoint_file import decode, encode, pack, unpack
@@ -155,7 +155,7 @@ def test_after_refined_derivatives(tmp_path):
     """Differences that went over to three points stay so."""
     x, y = make_data(500)
     path = tmp_path / "solve.npz"
-    rows = FunctionRows(model, "2-point", 3, Loss.named("linear"))
+    rows = FunctionModel(model, "2-point", 3, Loss.named("linear"))
     from problm.solver.loop import solve
 
     with pytest.raises(Killed):
@@ -167,7 +167,7 @@ def test_after_refined_derivatives(tmp_path):
     path.write_bytes(pack(state))
     problem = rows.problem((x, y))
     solve(problem, START, checkpoint=path)
-    assert problem.jac == "3-point"
+    assert problem.differences.scheme == "3-point"
 
 
 SCRIPT = """

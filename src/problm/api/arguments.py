@@ -33,14 +33,19 @@ def parameters(name: str, value: Any) -> Array:
     return array
 
 
-class Checked(tuple[NDArray[Any], ...]):
-    """Columns that one front door has checked and hands to another."""
-
-    __slots__ = ()
+def refuse_units(name: str, value: Any) -> None:
+    """Raise for units and masks, which would be dropped without a word."""
+    package = type(value).__module__.partition(".")[0]
+    if package in ("astropy", "pint") and (hasattr(value, "unit") or hasattr(value, "units")):
+        number = "value" if package == "astropy" else "magnitude"
+        raise ValueError(f"{name} has units, which a fit would drop: convert, and pass its .{number}")
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        raise ValueError(f"{name} has masked values: leave these rows out of all arrays, or fill them")
 
 
 def column(name: str, value: Any) -> NDArray[Any]:
     """An array of numbers with rows along the first axis; lists, pandas, polars and PyArrow columns too."""
+    refuse_units(name, value)
     if hasattr(value, "to_numpy") and not isinstance(value, np.ndarray):
         value = (
             value.to_numpy(zero_copy_only=False) if type(value).__module__.startswith("pyarrow") else value.to_numpy()
@@ -55,6 +60,11 @@ def column(name: str, value: Any) -> NDArray[Any]:
             raise ValueError(f"{name} holds values that are not numbers (dtype object)") from error
     if array.dtype.kind == "b":
         array = array.astype(np.float64)
+    if array.dtype.kind in "mM":
+        raise ValueError(
+            f"{name} holds times (dtype {array.dtype}): say in which unit to fit, for example "
+            "(t - t[0]) / np.timedelta64(1, 's')"
+        )
     if array.dtype.kind not in "fiuc":
         raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
     if array.ndim == 0:
@@ -64,8 +74,6 @@ def column(name: str, value: Any) -> NDArray[Any]:
 
 def columns(data: Any) -> tuple[NDArray[Any], ...]:
     """The arrays of ``data`` (a tuple, a mapping or one array), all with the same number of rows."""
-    if isinstance(data, Checked):
-        return data
     if isinstance(data, Mapping):
         named = [(f"data[{key!r}]", value) for key, value in data.items()]
     elif isinstance(data, (tuple, list)) and not _is_numbers(data):
@@ -82,6 +90,16 @@ def columns(data: Any) -> tuple[NDArray[Any], ...]:
     if len(arrays[0]) == 0:
         raise ValueError("data has no rows: there is nothing to fit")
     return tuple(arrays)
+
+
+def checked_columns(data: Any, nan_policy: str) -> tuple[NDArray[Any], ...]:
+    """The arrays of ``data``, without NaN: rows with one are left out (``"omit"``) or named."""
+    rows = columns(data)
+    if nan_policy == "omit":
+        return omit_nan(rows)
+    if len(rows[0]) <= CHECK_UP_TO:
+        finite([(f"data[{i}]", a) for i, a in enumerate(rows)])
+    return rows
 
 
 def _is_numbers(values: Sequence[Any]) -> bool:
@@ -131,6 +149,8 @@ def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | No
     if isinstance(lower, float) and isinstance(upper, float) and lower == -np.inf and upper == np.inf:
         return None
     d = len(x0)
+    if any(np.ndim(b) and np.shape(b) != (d,) for b in (lower, upper)):
+        raise ValueError(f"bounds: lower and upper must be numbers or have {d} entries, as {name} has")
     try:
         lower = np.broadcast_to(np.asarray(lower, dtype=np.float64), (d,)).copy()
         upper = np.broadcast_to(np.asarray(upper, dtype=np.float64), (d,)).copy()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..losses import Loss
+from ..problems.rows import FunctionModel
 from ..support.differences import CENTRAL, EPS, relative
 from . import arguments as inputs
-from .least_squares import _bind, function_problem
+from .scipy_arguments import bind
 
 MOST_ROWS = 1000
 
@@ -80,9 +81,10 @@ def check_jacobian(
         chosen = np.sort(np.random.default_rng(rng).choice(len(chosen), MOST_ROWS, replace=False))
         rows = tuple(a[chosen] for a in rows)
     linear = Loss.named("linear")
-    f, j = _bind(fun, args, {}), _bind(jac, args, {})
-    given = function_problem(f, j, rows, start, dim, linear, manifold, None, rng).jacobian(start)
-    problem = function_problem(f, "3-point", rows, start, dim, linear, manifold, None, rng)
+    f, move = bind(fun, args, None), None if manifold is None else manifold.retract
+    model = FunctionModel(f, bind(jac, args, None), dim, linear, move=move).prepared([start], rows, together=True)
+    given = model.problem(rows).jacobian(start)
+    problem = replace(model, jac="3-point").problem(rows)
     expected = problem.jacobian(start)
     residuals = problem.residuals(start)
     # Differences with step h carry rounding errors of about eps |r| / h: below that nothing can be told.

@@ -7,35 +7,77 @@ import math
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import cho_factor, solve_triangular
+from numpy.typing import ArrayLike, NDArray
 
 from ..data.sources import is_stored
 from ..solver.result import Result
-from ..warnings import ConvergenceWarning, CovarianceWarning
-from . import arguments as inputs
-from .least_squares import least_squares
+from ..warnings import ConvergenceWarning
+from .call import Call
+from .curve import Curve, WholeCurve, points_of, shape_of, standard_deviations
+from .scipy_arguments import Method, Scheme, names_of
 
 Array = NDArray[np.float64]
+Infodict = dict[str, Any]
+_CURVES = {False: "plain", True: "weighted"}
+_FACTOR_UP_TO = 1_000_000
+"""Entries of the Jacobian up to which MINPACK's outputs are made."""
+
+
+@overload
+def curve_fit(
+    f: Any,
+    xdata: Any,
+    ydata: Any,
+    p0: ArrayLike | None = None,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    check_finite: bool | None = None,
+    bounds: Any = ...,
+    method: Method | None = None,
+    jac: Scheme | Callable[..., Any] | None = None,
+    *,
+    full_output: Literal[False] = False,
+    nan_policy: Literal["raise", "omit"] | None = None,
+    **kwargs: Any,
+) -> tuple[Array, Array]: ...
+
+
+@overload
+def curve_fit(
+    f: Any,
+    xdata: Any,
+    ydata: Any,
+    p0: ArrayLike | None = None,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    check_finite: bool | None = None,
+    bounds: Any = ...,
+    method: Method | None = None,
+    jac: Scheme | Callable[..., Any] | None = None,
+    *,
+    full_output: Literal[True],
+    nan_policy: Literal["raise", "omit"] | None = None,
+    **kwargs: Any,
+) -> tuple[Array, Array, Infodict, str, int]: ...
 
 
 def curve_fit(
     f: Any,
     xdata: Any,
     ydata: Any,
-    p0: Any = None,
+    p0: ArrayLike | None = None,
     sigma: Any = None,
     absolute_sigma: bool = False,
     check_finite: bool | None = None,
     bounds: Any = (-np.inf, np.inf),
-    method: str | None = None,
-    jac: Any = None,
+    method: Method | None = None,
+    jac: Scheme | Callable[..., Any] | None = None,
     *,
     full_output: bool = False,
-    nan_policy: str | None = None,
+    nan_policy: Literal["raise", "omit"] | None = None,
     **kwargs: Any,
 ) -> Any:
     """Fit ``f(xdata, *params)`` to ``ydata``, with SciPy's signature and return values.
@@ -43,11 +85,16 @@ def curve_fit(
     Parameters
     ----------
     f : callable or model
-        ``f(x, *params) -> (k,)`` for any k of the points; or a `problm.formula` or `problm.model` (compiled).
-    xdata : (N,) or (k, N) array_like, or a data frame with N rows
-        Where the data were measured. Or data in files, one for each variable (see `problm.data.sources.open_source`).
+        ``f(x, *params) -> (k,)`` for any k of the points; or a `problm.formula` or `problm.model` (compiled). A
+        function that looks beyond its own point, such as ``x - x[0]``, a convolution or a closure over an array of full
+        length, is recognised and gets all points in every call; the result's ``row_wise`` is then False.
+    xdata : (N,), (k, N) or (N, k) array_like, or a data frame with N rows
+        Where the data were measured; f gets it in the shape in which it was given. Anything else (None, a dict, arrays
+        of other shapes) is passed to f as it is. Or data in files, one for each variable (see
+        `problm.data.sources.open_source`).
     ydata : (N,) array_like
-        Or data in a file.
+        Or data in a file. Numbers of the package *uncertainties* bring their standard deviations along as sigma, in the
+        units of ydata.
     p0 : (d,) array_like, optional
         The start. By default ones, or the middle of the bounds, as SciPy does; a formula or ready-made model guesses
         from the data.
@@ -60,15 +107,15 @@ def curve_fit(
         they are read.
     bounds, jac
         As in `problm.least_squares`; ``jac(x, *params) -> (k, d)``.
-    method : {None, 'problm', 'lm'}
-        None is 'problm': growing batches.
+    method : {None, 'problm', 'lm', 'trf', 'dogbox'}
+        None is 'problm': growing batches. 'lm' takes no bounds, as SciPy's.
     full_output : bool
         Return also infodict, message and status.
     nan_policy : {None, 'raise', 'omit'}
-        'omit' leaves out points with a NaN.
+        'omit' leaves out points with a NaN; 'raise' refuses them whatever check_finite says.
     **kwargs
-        Further options of `problm.least_squares`: loss, f_scale, ftol, max_iter, accuracy, rng, threads, ...;
-        SciPy's maxfev and max_nfev are taken as max_iter.
+        Further arguments of `problm.least_squares`: loss, f_scale, ftol, max_nfev, accuracy, rng, threads, ...; and
+        MINPACK's maxfev (as max_nfev), epsfcn (as the square of diff_step), factor and diag (hints, not used).
 
     Returns
     -------
@@ -76,7 +123,8 @@ def curve_fit(
     pcov : (d, d) array
         Covariance; infinite, with a `CovarianceWarning`, where it cannot be estimated.
     infodict, mesg, ier
-        With full_output: ``nfev, njev, fvec, result`` (the `problm.Result`), the message and the status.
+        With full_output: ``nfev, njev, fvec, result`` (the `problm.Result`) and, for up to 10^6 entries of the
+        Jacobian, MINPACK's ``fjac, ipvt, qtf``; the message and the status.
 
     A fit that did not converge gives a `ConvergenceWarning` and the best parameters found; it does not raise.
 
@@ -91,18 +139,19 @@ def curve_fit(
     array([2.5, 1.3, 0.5])
     """
     result = fit(
-        f, xdata, ydata, p0, sigma,
+        f, xdata, ydata, p0, sigma, absolute_sigma=absolute_sigma,
         check_finite=check_finite, bounds=bounds, method=method, jac=jac, nan_policy=nan_policy, **kwargs,
     )  # fmt: skip
-    pcov = _covariance(result, absolute_sigma)
+    pcov = _covariance(result)
     if not result.success:
         warnings.warn(f"{result.message} The parameters returned are the best found.", ConvergenceWarning, 2)
     if not math.isfinite(pcov.trace()):
-        warnings.warn("The covariance of the parameters could not be estimated.", CovarianceWarning, 2)
+        from ..warnings import CovarianceWarning
+
+        warnings.warn("Covariance of the parameters could not be estimated.", CovarianceWarning, 2)
     if not full_output:
         return result.x, pcov
-    info = {"nfev": result.nfev, "njev": result.njev, "fvec": result.fun, "result": result}
-    return result.x, pcov, info, result.message, int(result.status)
+    return result.x, pcov, _infodict(result), result.message, int(result.status)
 
 
 def fit(
@@ -112,6 +161,7 @@ def fit(
     p0: Any = None,
     sigma: Any = None,
     *,
+    absolute_sigma: bool = False,
     check_finite: bool | None = None,
     bounds: Any = (-np.inf, np.inf),
     method: str | None = None,
@@ -122,159 +172,100 @@ def fit(
     """`curve_fit` that returns the whole `problm.Result`."""
     if not callable(f):
         raise TypeError(f"f must be callable or a compiled model, got {type(f).__name__}")
-    if nan_policy not in (None, "raise", "omit"):
-        raise ValueError(f"nan_policy must be None, 'raise' or 'omit', got {nan_policy!r}")
-    for name in ("maxfev", "max_nfev"):
-        if name in kwargs:
-            kwargs["max_iter"] = kwargs.pop(name) or 5000
+    _refuse(nan_policy, method, bounds, kwargs)
     dim, names = _parameters(f, p0)
-    options = {"method": method or "problm", "bounds": bounds, **kwargs}
+    compiled = hasattr(f, "curve_kernel")
+    keywords = {"method": method or "problm", "bounds": bounds, **_minpack(kwargs)}
+    ydata, sigma, absolute_sigma = standard_deviations(ydata, sigma, absolute_sigma)
     parts = [*(xdata if isinstance(xdata, (tuple, list)) else [xdata]), ydata, *([] if sigma is None else [sigma])]
     if kwargs.get("client") is not None or is_stored(parts, kwargs.get("max_memory")):
-        from .stored import fit_stored
+        from ..data.sources import open_source
+        from .stored import sample
 
-        result = fit_stored(f, parts, p0, sigma is not None, jac, dim, options)
-        result.names = names if len(names) == len(result.x) else ()
-        return result
-    y = inputs.column("ydata", ydata)
-    if y.ndim != 1:
-        y = y.ravel()
-    if not y.size:
-        raise ValueError("ydata is empty: there is nothing to fit")
-    x, sliceable = _abscissae(xdata, len(y))
-    weights = _sigma(sigma, len(y))
-    rows = [*x, y, *([weights] if weights is not None and weights.ndim == 1 else [])] if sliceable else [y]
-    labels = [*(["xdata"] * len(x)), "ydata", "sigma"]
-    if nan_policy == "omit":
-        if not sliceable or (weights is not None and weights.ndim == 2):
-            raise ValueError("nan_policy='omit' needs xdata as an array and sigma with one value a point")
-        rows = list(inputs.omit_nan(rows))
-    elif check_finite or (check_finite is None and len(y) <= inputs.CHECK_UP_TO):
-        inputs.finite(list(zip(labels, rows, strict=False)))
-    whole_matrix = weights is not None and weights.ndim == 2
-    if hasattr(f, "curve_kernel") and sliceable and not whole_matrix and "manifold" not in kwargs:
-        start = inputs.parameters("p0", f.guess(*rows[:2]) if p0 is None else p0)
-        result = _fit_compiled(f, rows, start, weights is not None, options)
+        if compiled and jac is not None and not callable(jac):
+            raise ValueError("jac: a compiled model has exact derivatives; leave jac out")
+        if p0 is None:
+            p0 = _start(f, dim, bounds, list(sample(open_source(parts), 10_000, kwargs.get("rng", 0))))
+        curve = Curve(f, jac, "stacked" if len(parts) - (sigma is not None) > 2 else "columns", sigma is not None)
+        data: Any = tuple(parts)
+        stored, whole = True, None
     else:
-        start = inputs.parameters("p0", _start(f, dim, bounds, rows) if p0 is None else p0)
-        result = _fit_function(f, jac, xdata, rows, y, weights, start, sliceable and not whole_matrix, options)
-    result.names = names if len(names) == len(start) else ()
+        points = points_of(xdata, ydata, sigma, convert=not compiled)
+        points.check(nan_policy, check_finite)
+        _refuse_too_few(dim, points.n, method, bounds)
+        if p0 is None:
+            p0 = _start(f, dim, bounds, list(points.columns))
+        curve = Curve(f, jac, shape_of(xdata, points), points.sigma is not None)
+        whole = None if points.sliceable and "manifold" not in kwargs else WholeCurve(f, jac, points)
+        data, stored = points.columns if whole is None else (), False
+    call = Call.of(
+        keywords, start=p0, start_name="p0", plain=whole is not None, jac=jac if jac is not None else "2-point"
+    )
+    if whole is not None:
+        model = call.function(whole.residuals, whole.jacobian if callable(jac) else call.jac)
+    elif compiled:
+        model = call.compiled(f, _CURVES[sigma is not None])
+    else:
+        model = call.function(curve.residuals, curve.jacobian if callable(jac) else call.jac, f)
+    result = call.fit(model, data, stored=stored)
+    result.names = names if len(names) == len(result.x) else ()
+    result.absolute = absolute_sigma
     return result
 
 
-def _fit_compiled(f: Any, rows: list[NDArray[Any]], start: Array, weighted: bool, options: dict[str, Any]) -> Result:
-    """A model's curve becomes rows of residuals for the same front door."""
-    return least_squares(CurveRows(f, weighted), start, data=inputs.Checked(rows), **options)
+def fit_compiled(model: Any, data: Any, p0: Any, weighted: bool, *, stored: bool = False, **keywords: Any) -> Result:
+    """Fit a compiled model to columns x..., y[, sigma] that have been checked, or are ``stored``."""
+    call = Call.of(keywords, start=p0, start_name="p0")
+    result = call.fit(call.compiled(model, _CURVES[weighted]), data, stored=stored)
+    result.names = names_of(model, call.dim)
+    return result
 
 
-class CurveRows:
-    """A compiled model as residuals ``(f(x) - y) / sigma`` of the columns x..., y[, sigma]."""
-
-    def __init__(self, model: Any, weighted: bool) -> None:
-        self.model, self.weighted = model, weighted
-
-    def __call__(self, *args: Any) -> Any:  # least_squares asks for a callable; the kernel is what runs
-        raise TypeError("a compiled model is not called through its residuals")
-
-    def residual_kernel(self, shapes: tuple[int, ...], dim: int, loss: Any, threads: int | None) -> Any:
-        variables = sum(shapes) - (2 if self.weighted else 1)
-        return self.model.curve_kernel(variables, dim, "sigma" if self.weighted else None, loss, threads)
+def _refuse(nan_policy: Any, method: str | None, bounds: Any, kwargs: dict[str, Any]) -> None:
+    if nan_policy == "propagate":
+        raise ValueError("`nan_policy='propagate'` is not supported by this function.")
+    if nan_policy not in (None, "raise", "omit"):
+        raise ValueError(f"nan_policy must be one of {{None, 'raise', 'omit'}}, got {nan_policy!r}")
+    if "args" in kwargs:
+        raise ValueError("'args' is not a supported keyword argument: f(x, *params) gets nothing else")
+    if method == "lm" and _bounded(bounds):
+        raise ValueError("method='lm' does not support bounds: use 'trf' or 'problm'")
 
 
-def _fit_function(
-    f: Callable[..., Any],
-    jac: Any,
-    xdata: Any,
-    rows: list[NDArray[Any]],
-    y: NDArray[Any],
-    weights: Array | None,
-    start: Array,
-    sliceable: bool,
-    options: dict[str, Any],
-) -> Result:
-    if sliceable:
-        weighted = weights is not None
-        given = _as_given(xdata, rows[0])
-
-        def weighted_residuals(theta: Array, x: Any, y: Any, s: Any) -> Any:
-            return (np.asarray(f(given(x), *theta)) - y) / s
-
-        def plain_residuals(theta: Array, x: Any, y: Any) -> Any:
-            return np.asarray(f(given(x), *theta)) - y
-
-        residuals: Callable[..., Any] = weighted_residuals if weighted else plain_residuals
-
-        def derivative(theta: Array, x: Any, y: Any, *s: Any) -> Any:
-            j = np.asarray(jac(given(x), *theta))
-            return j / s[0][:, None] if weighted else j
-
-        derivatives = derivative if callable(jac) else (jac or "2-point")
-        return least_squares(residuals, start, data=inputs.Checked(rows), jac=derivatives, **options)
-
-    x = np.asarray(xdata, dtype=np.float64) if isinstance(xdata, (list, tuple, np.ndarray)) else xdata
-    whiten = _whitening(weights)
-
-    def all_residuals(theta: Array) -> Any:
-        return whiten(np.asarray(f(x, *theta)) - y)
-
-    def all_derivatives(theta: Array) -> Any:
-        return whiten(np.asarray(jac(x, *theta)))
-
-    return least_squares(all_residuals, start, jac=all_derivatives if callable(jac) else (jac or "2-point"), **options)
+def _minpack(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of SciPy's leastsq in the words of least_squares."""
+    kept = {name: value for name, value in kwargs.items() if name not in ("maxfev", "epsfcn", "factor", "diag")}
+    if kwargs.get("maxfev"):
+        kept["max_nfev"] = kwargs["maxfev"]
+    if kwargs.get("epsfcn"):
+        kept["diff_step"] = math.sqrt(kwargs["epsfcn"])
+    return kept
 
 
-def _abscissae(xdata: Any, n: int) -> tuple[list[NDArray[Any]], bool]:
-    """xdata as one array with N rows, and whether it can be sliced at all."""
-    if isinstance(xdata, (list, tuple, np.ndarray)) or hasattr(xdata, "to_numpy"):
-        x = inputs.column("xdata", xdata)
-        if x.ndim == 1 and len(x) == n:
-            return [x], True
-        if x.ndim == 2 and x.shape[1] == n:
-            return [x.T], True
-        if x.ndim == 2 and x.shape[0] == n and hasattr(xdata, "columns"):
-            return [x], True  # a data frame: rows are points
-        if x.ndim <= 2:
-            raise ValueError(f"xdata has shape {x.shape} but ydata has {n} points: expected ({n},) or (k, {n})")
-    return [], False
+def _refuse_too_few(dim: int, n: int, method: str | None, bounds: Any) -> None:
+    """As SciPy, whose MINPACK needs as many points as parameters."""
+    if 1 < n < dim and method in (None, "lm") and not _bounded(bounds):
+        raise TypeError(f"The number of func parameters={dim} must not exceed the number of data points={n}")
 
 
-def _as_given(xdata: Any, rows: NDArray[Any]) -> Callable[[Any], Any]:
-    """What f gets for some rows of xdata: in the form in which the user gave all of them."""
-    if rows.ndim == 1:
-        return lambda x: x
-    names = getattr(xdata, "columns", None)
-    if names is not None and len(names) == rows.shape[1]:  # a data frame
-        frame = type(xdata)
-        return lambda x: frame({name: x[:, i] for i, name in enumerate(names)})
-    return lambda x: x.T  # SciPy's (k, N): kept as (N, k) so that rows can be sliced
+def _bounded(bounds: Any) -> bool:
+    if bounds is None:
+        return False
+    pair = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
+    if len(pair) != 2:
+        raise ValueError(f"bounds must be a pair (lower, upper), got {bounds!r}")
+    return not (np.isneginf(pair[0]).all() and np.isposinf(pair[1]).all())
 
 
-def _sigma(sigma: Any, n: int) -> Array | None:
-    if sigma is None:
-        return None
-    s = np.asarray(sigma.to_numpy() if hasattr(sigma, "to_numpy") else sigma)
-    if s.dtype.kind not in "fiu":
-        raise ValueError(f"sigma must hold numbers, got dtype {s.dtype}")
-    if s.size == 1:
-        s = np.full(n, float(s.item()))
-    if s.shape not in ((n,), (n, n)):
-        raise ValueError(f"sigma has shape {s.shape}, expected ({n},) or ({n}, {n})")
-    if s.ndim == 1 and not (s > 0).all():
-        row = int(np.argmin(np.where(np.isnan(s), -np.inf, s)))
-        raise ValueError(f"sigma must be positive, but sigma[{row}] is {s[row]}")
-    return s if s.dtype.kind == "f" else s.astype(np.float64)
+def _infodict(result: Result) -> Infodict:
+    residuals = result.fun
+    info: Infodict = {"nfev": result.nfev, "njev": result.njev, "fvec": residuals, "result": result}
+    if residuals.size * len(result.x) <= _FACTOR_UP_TO and isinstance(result.jac, np.ndarray):
+        from scipy.linalg import qr
 
-
-def _whitening(weights: Array | None) -> Callable[[Any], Any]:
-    if weights is None:
-        return lambda r: r
-    if weights.ndim == 1:
-        return lambda r: (r.T / weights).T
-    try:
-        factor, lower = cho_factor(weights, lower=True)
-    except np.linalg.LinAlgError as error:
-        raise ValueError("sigma must be a positive definite covariance matrix") from error
-    return lambda r: solve_triangular(factor, r, lower=lower)
+        q, r, order = qr(result.jac, mode="economic", pivoting=True)
+        info |= {"fjac": r.T, "ipvt": order + 1, "qtf": q.T @ residuals.ravel()}
+    return info
 
 
 def _parameters(f: Any, p0: Any) -> tuple[int, tuple[str, ...]]:
@@ -308,7 +299,7 @@ def _start(f: Any, dim: int, bounds: Any, rows: list[NDArray[Any]]) -> Array:
     if hasattr(f, "guess"):
         return np.asarray(f.guess(*rows[:2]), dtype=np.float64)
     start = np.ones(dim)
-    if bounds is None:
+    if bounds is None or not _bounded(bounds):
         return start
     pair = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
     lower, upper = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dim,)) for b in pair)
@@ -318,9 +309,9 @@ def _start(f: Any, dim: int, bounds: Any, rows: list[NDArray[Any]]) -> Array:
     return np.where(both, middle, start)
 
 
-def _covariance(result: Result, absolute: bool) -> Array:
+def _covariance(result: Result) -> Array:
     d = len(result.x)
     points = result.n * result.residuals_per_block
-    if result.singular or (points <= d and not absolute):
+    if result.singular or (points <= d and not result.absolute):
         return np.full((d, d), np.inf)
-    return result.unscaled_covariance if absolute else result.covariance
+    return result.covariance

@@ -3,44 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from ..data.named_columns import chosen_columns
 from ..data.sources import is_stored
-from ..linalg.space import Space
-from ..losses import as_loss
-from ..problems.backends import backend_rows, detect
-from ..problems.numpy_function import FunctionProblem
-from ..problems.rows import Rows, compiled_rows, function_rows
-from ..solver.loop import solve
-from ..solver.problem import Problem
+from ..losses import Loss
 from ..solver.result import Result
-from ..support.differences import METHODS
-from ..support.suggest import suggest
 from . import arguments as inputs
-
-Array = NDArray[np.float64]
-_METHODS = {"problm": "problm", "lm": "lm", "trf": "problm", "dogbox": "problm"}
-"""SciPy's names for methods that know bounds and losses, as the default here does."""
+from .call import Call
+from .scipy_arguments import DEFAULT, LossName, Method, Scheme, SolverOptions, names_of
 
 
 def least_squares(
     fun: Any,
-    x0: Any,
-    *,
-    data: Any = None,
+    x0: ArrayLike,
+    jac: Scheme | Callable[..., Any] = "2-point",
+    bounds: Any = (-np.inf, np.inf),
+    method: Method = "problm",
+    ftol: float | None = 1e-8,
+    xtol: float | None = 1e-8,
+    gtol: float | None = DEFAULT,
+    x_scale: ArrayLike | None = None,
+    loss: LossName | Loss | Callable[..., Any] = "linear",
+    f_scale: float = 1.0,
+    diff_step: ArrayLike | None = None,
+    tr_solver: str | None = None,
+    tr_options: Mapping[str, Any] | None = None,
+    jac_sparsity: Any = None,
+    max_nfev: int | None = None,
+    verbose: int = 0,
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
-    jac: str | Callable[..., Any] = "2-point",
-    bounds: Any = (-np.inf, np.inf),
+    callback: Callable[..., Any] | None = None,
+    workers: int | Callable[..., Any] | None = None,
+    *,
+    data: Any = None,
     fixed: Any = None,
-    x_scale: Any = None,
-    loss: Any = "linear",
-    f_scale: float = 1.0,
-    method: str = "problm",
     acceptance: Any = None,
     manifold: Any = None,
     nan_policy: str = "reject",
@@ -49,11 +50,8 @@ def least_squares(
     backend: str | None = None,
     max_memory: int | float | str | None = None,
     client: Any = None,
-    max_nfev: int | None = None,
-    verbose: int = 0,
-    callback: Callable[..., Any] | None = None,
     progress: bool | Callable[..., Any] = False,
-    **options: Any,
+    **options: Unpack[SolverOptions],
 ) -> Result:
     """Minimise ``0.5 * sum(rho(||r_i||**2))`` over very many residual blocks ``r_i`` and few parameters.
 
@@ -62,23 +60,25 @@ def least_squares(
     fun : callable or model
         ``fun(theta, *rows) -> (k,)`` or ``(k, p)`` residuals of the k rows of ``data`` that it is given; or a
         `problm.formula` or `problm.model`, which runs compiled. Without ``data``: ``fun(theta, *args)`` returns all
-        residuals, as for SciPy, and every step uses all of them.
+        residuals, as for SciPy, and every step uses all of them. A function whose residual of a row depends on other
+        rows (``t - t[0]``, ``cumsum``, a convolution) is recognised, gets all rows in every call, and the result's
+        ``row_wise`` is False.
     x0 : (d,) array_like
         The start.
-    data : array, tuple of arrays or mapping of arrays
-        Arrays with N rows along the first axis: NumPy, lists, float32, pandas, polars or PyArrow columns. The solver
-        passes slices of them to ``fun`` and ``jac``, before ``args``. Also rows that need not fit into memory: paths
-        (``.npy``, ``.npz``, ``.zarr``, Parquet files and folders), memory maps, Zarr and HDF5 arrays, PyArrow datasets,
-        Dask collections, anything with a length and slices (see `problm.data.sources.open_source`). Data frames and
-        other tables are their columns side by side; a formula takes those that it names.
-    args, kwargs
-        Further arguments of ``fun`` and ``jac`` that are not sliced.
     jac : callable or {'2-point', '3-point', 'cs'}
-        ``jac(theta, *rows) -> (k, d)`` or ``(k, p, d)``, or a difference scheme.
+        ``jac(theta, *rows) -> (k, d)`` or ``(k, p, d)``, or a difference scheme. Without ``data`` also a sparse matrix
+        or a ``LinearOperator``.
     bounds : (lower, upper)
         Numbers or (d,) arrays, as SciPy's.
-    fixed : mask or indices, optional
-        Parameters that stay at their start.
+    method : {'problm', 'lm', 'trf', 'dogbox'}
+        Growing batches, or plain Levenberg-Marquardt on all residuals. SciPy's ``'trf'`` and ``'dogbox'`` are taken
+        for ``'problm'``, which knows bounds and losses as they do. Without ``data`` every method uses all residuals,
+        and ``'lm'`` refuses bounds, losses and sparse Jacobians, as SciPy's does.
+    ftol, xtol : float or None
+        Relative changes of cost and parameters; None: this test is off.
+    gtol : float or None
+        Cosine between the residuals and the tangent space; None: this test is off. By default 1e-8, and 1e-5 beyond
+        10^4 residuals.
     x_scale : 'jac' or (d,) array_like, optional
         Typical sizes of the parameters for the damping; by default from the Jacobian.
     loss : str, callable or `problm.losses.Loss`
@@ -86,9 +86,35 @@ def least_squares(
         ``z -> (rho, rho')``.
     f_scale : float
         Scale of the loss: residuals below it count as inliers.
-    method : {'problm', 'lm'}
-        Growing batches, or plain Levenberg-Marquardt on all residuals. SciPy's ``'trf'`` and ``'dogbox'`` are taken
-        for ``'problm'``, which knows bounds and losses as they do.
+    diff_step : number or (d,) array_like, optional
+        Relative steps of the differences.
+    tr_solver, tr_options
+        SciPy's choice between dense and iterative solves of its steps. Checked, and a hint only: steps are solved by
+        Cholesky's decomposition here.
+    jac_sparsity : (m, d) array_like or sparse matrix, optional
+        Not zero where a residual depends on a parameter, without ``data``: parameters that share no residual are
+        moved together in the differences, and the normal equations are formed from a sparse Jacobian.
+    max_nfev : int, optional
+        Most evaluations of the residuals, those for differences not counted.
+    verbose : {0, 1, 2}
+        1 prints how it ended, 2 the progress too.
+    args, kwargs
+        Further arguments of ``fun`` and ``jac`` that are not sliced.
+    callback : callable, optional
+        Called after every iteration; StopIteration, or a true value, ends the solve. With ``data``:
+        ``callback(state)``, a `problm.solver.result.State`. Without, as SciPy's: ``callback(x)`` or
+        ``callback(intermediate_result=...)``. The names of the parameter, ``state``, ``x`` and
+        ``intermediate_result``, decide in either case.
+    workers : int or map-like callable, optional
+        Calls the function for differences: so many threads, or ``pool.map``.
+    data : array, tuple of arrays or mapping of arrays
+        Arrays with N rows along the first axis: NumPy, lists, float32, pandas, polars or PyArrow columns. The solver
+        passes slices of them to ``fun`` and ``jac``, before ``args``. Also rows that need not fit into memory: paths
+        (``.npy``, ``.npz``, ``.zarr``, Parquet files and folders), memory maps, Zarr and HDF5 arrays, PyArrow datasets,
+        Dask collections, anything with a length and slices (see `problm.data.sources.open_source`). Data frames and
+        other tables are their columns side by side; a formula takes those that it names.
+    fixed : mask or indices, optional
+        Parameters that stay at their start.
     acceptance : str or policy, optional
         The test of a step on a batch: ``"holdout"`` (default), ``"paper"``, ``"paper-relaxed"``,
         ``"hoeffding-serfling"``, ``"empirical-bernstein"``, ``"full"``, or an object of `problm.solver.acceptance`.
@@ -108,14 +134,10 @@ def least_squares(
         Bytes, or text such as ``"2GB"``, that data from files may take; by default half of the free memory.
     client : dask.distributed.Client, optional
         Solve on its workers, where the partitions of ``data`` stay (see `problm.distributed.problem`).
-    callback : callable, optional
-        ``callback(state)`` after every iteration; a true value or StopIteration ends the solve.
-    max_nfev, verbose
-        SciPy's: another name of ``max_iter``; 1 prints how it ended, 2 the progress too.
     progress : bool or callable
         Show a line of progress on the terminal.
     **options
-        Fields of `problm.solver.options.Options`: ftol, xtol, gtol, max_iter, max_time, accuracy, confidence, damping,
+        Fields of `problm.solver.options.Options`: max_iter, max_time, accuracy, confidence, damping,
         initial_batch, max_batch, keep_path.
 
     Returns
@@ -136,111 +158,18 @@ def least_squares(
     """
     if not callable(fun):
         raise TypeError(f"fun must be callable or a compiled model, got {type(fun).__name__}")
-    if method not in _METHODS:
-        raise ValueError(
-            f"method={method!r} is not known{suggest(method, _METHODS)}; choose 'problm' (growing batches; bounds and "
-            "robust losses included) or 'lm' (all residuals in every step)"
-        )
-    if max_nfev is not None:
-        options.setdefault("max_iter", max_nfev)
-    progress = progress or verbose > 1
-    if _METHODS[method] == "lm":
-        if acceptance not in (None, "full"):
-            raise ValueError("method='lm' uses all residuals: drop acceptance, or use method='problm'")
-        acceptance = "full"
-    start, dim = (inputs.parameters("x0", x0), 0) if manifold is None else (x0, int(manifold.dim))
-    dim = dim or len(start)
-    limits = None if manifold is not None else inputs.limits(bounds, start)
-    space = Space(
-        dim,
-        None if limits is None else limits[0],
-        None if limits is None else limits[1],
-        inputs.fixed_mask(fixed, dim),
-        inputs.scales(x_scale, dim),
-    )
-    if nan_policy not in ("reject", "raise", "omit"):
-        raise ValueError(f"nan_policy must be 'reject', 'raise' or 'omit', got {nan_policy!r}")
-    checked = isinstance(data, inputs.Checked)
+    call = Call(
+        start=x0, plain=data is None, jac=jac, bounds=bounds, method=method, ftol=ftol, xtol=xtol, gtol=gtol,
+        x_scale=x_scale, loss=loss, f_scale=f_scale, diff_step=diff_step, tr_solver=tr_solver, tr_options=tr_options,
+        jac_sparsity=jac_sparsity, max_nfev=max_nfev, verbose=verbose, args=args, kwargs=kwargs, callback=callback,
+        workers=workers, fixed=fixed, acceptance=acceptance, manifold=manifold, nan_policy=nan_policy, rng=rng,
+        threads=threads, backend=backend, max_memory=max_memory, client=client, progress=progress, options=options,
+    )  # fmt: skip
     if not isinstance(data, tuple):
         data = chosen_columns(fun, data)
-    stored = data is not None and not checked and (client is not None or is_stored(data, max_memory))
-    rows = () if data is None or stored else inputs.columns(data)
-    if stored and nan_policy == "omit":
-        raise ValueError("nan_policy='omit' needs data in memory: remove rows with NaN from the files first")
-    if rows:
-        if nan_policy == "omit":
-            rows = inputs.omit_nan(rows)
-        elif not checked and len(rows[0]) <= inputs.CHECK_UP_TO:
-            inputs.finite([(f"data[{i}]", a) for i, a in enumerate(rows)])
-    the_loss = as_loss(loss, f_scale)
-    if not callable(jac) and jac not in METHODS:
-        raise ValueError(f"jac={jac!r} is not known{suggest(jac, METHODS)}; give a callable or one of {METHODS}")
-    extra = dict(kwargs or {})
-
-    def model_of(few: tuple[NDArray[Any], ...]) -> Rows:
-        if hasattr(fun, "residual_kernel"):
-            return compiled_rows(fun, few, dim, the_loss, threads)
-        bound = _bind(fun, args, extra), _bind(jac, args, extra)
-        if few and backend != "numpy" and not callable(jac):
-            other = backend_rows(backend or detect(fun), bound[0], few, start, dim, the_loss, manifold)
-            if other is not None:
-                return other
-        return function_rows(*bound, few, start, dim, the_loss, manifold, limits)
-
-    problem: Problem
-    if stored:
-        from .stored import stored_problem
-
-        problem = stored_problem(model_of, data, client, max_memory, rng)
-    else:
-        problem = model_of(tuple(a[:8] for a in rows)).problem(rows, rng)
-        if not rows:
-            acceptance = "full"
-    if problem.n * problem.components < dim:
-        raise ValueError(
-            f"{problem.n} residual blocks cannot determine {dim} parameters: give more data or fix parameters"
-        )
-    options["acceptance"] = "holdout" if acceptance is None else acceptance
-    options["nan_policy"] = "raise" if nan_policy == "raise" else "reject"
-    try:
-        if not progress:
-            result = solve(problem, start, space=space, rng=rng, callback=callback, **options)
-        else:
-            from ..report.progress import showing
-
-            with showing(callback, progress) as callback:
-                result = solve(problem, start, space=space, rng=rng, callback=callback, **options)
-    finally:
-        problem.close()
-    names = tuple(getattr(fun, "parameters", None) or ())  # of a formula
-    if len(names) == dim and all(isinstance(n, str) for n in names):
-        result.names = names
-    if verbose:
-        print(f"{result.message}\n{result!r}")
+    stored = data is not None and (client is not None or is_stored(data, max_memory))
+    rows = data if stored else () if data is None else inputs.checked_columns(data, nan_policy)
+    model = call.compiled(fun) if hasattr(fun, "residual_kernel") else call.function(fun, jac)
+    result = call.fit(model, rows, stored=stored)
+    result.names = names_of(fun, call.dim)
     return result
-
-
-def function_problem(
-    fun: Callable[..., Any],
-    jac: Any,
-    rows: tuple[NDArray[Any], ...],
-    start: Any,
-    dim: int,
-    loss: Any,
-    manifold: Any,
-    limits: tuple[Array, Array] | None,
-    rng: np.random.Generator | int | None,
-) -> FunctionProblem:
-    """A `FunctionProblem` whose block size is learnt from a first call on a few rows."""
-    model = function_rows(fun, jac, tuple(a[:8] for a in rows), start, dim, loss, manifold, limits)
-    return model.problem(rows, rng)
-
-
-def _bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not callable(function) or not (args or kwargs):
-        return function
-
-    def bound(theta: Any, *rows: Any) -> Any:
-        return function(theta, *rows, *args, **kwargs)
-
-    return bound

@@ -2,84 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..data.sources import Source, open_source, row_bytes
 from ..problems.out_of_core import ChunkedProblem
-from ..problems.rows import Columns, Rows
+from ..problems.rows import Columns, RowModel
 from ..sampling.chunk_order import ChunkOrder
-from ..solver.problem import Problem
-from ..solver.result import Result
+from ..solver.problem import Problem, Theta
 from ..support.memory import as_bytes
-from . import arguments as inputs
+from .fit_rows import NOT_ROW_WISE, NotRowWise, Settings
 
-_FEW = 8
+_FEW = 64
+"""Rows that tell the shapes, and whether the function is row-wise."""
 _SMALL = 1 << 26
 """Bytes up to which a file is simply read: in the time of a few iterations, and rows can be drawn one by one."""
 
 
 def stored_problem(
-    model_of: Callable[[Columns], Rows],
-    data: Any,
-    client: Any = None,
-    max_memory: int | float | str | None = None,
-    rng: np.random.Generator | int | None = 0,
-) -> Problem:
-    """The problem over rows that are not in memory.
-
-    ``model_of`` makes the model from the first few rows, which tell it the shapes.
-    """
-    if client is not None:
+    model: RowModel, points: Sequence[Theta], data: Any, settings: Settings
+) -> tuple[RowModel, Problem, Columns]:
+    """The model with what its first rows tell, the problem over rows that are not in memory, and rows to try it on."""
+    if settings.client is not None:
         from ..distributed.problem import distributed_problem
 
-        return distributed_problem(model_of, data, client, rng)
+        tried: list[Columns] = []
+
+        def model_of(few: Columns) -> RowModel:
+            tried.append(few)
+            return _apart(model, points, few)
+
+        problem = distributed_problem(model_of, data, settings.client, settings.rng)
+        return problem.model, problem, tried[0]
     source = open_source(data)
-    size = source.n * row_bytes(source)
-    if size <= min(_SMALL, as_bytes(max_memory) // 2):
+    size, most = source.n * row_bytes(source), as_bytes(settings.max_memory) // 2
+    if size <= min(_SMALL, most):
         columns = source.read(0, source.n)
-        return model_of(tuple(c[:_FEW] for c in columns)).problem(columns, rng)
+        model = model.prepared(points, columns, together=False)
+        return model, model.problem(columns, settings.rng), columns
     few = source.read(0, min(_FEW, source.n))
-    return ChunkedProblem(model_of(few), source, rng=rng, max_memory=max_memory)
+    try:
+        chunked = ChunkedProblem(_apart(model, points, few), source, rng=settings.rng, max_memory=settings.max_memory)
+    except NotRowWise:
+        if size > most:
+            raise
+        columns = source.read(0, source.n)
+        model = model.prepared(points, columns, together=True)
+        return model, model.problem(columns, settings.rng), columns
+    return chunked.model, chunked, few
 
 
-def fit_stored(
-    f: Any, parts: list[Any], p0: Any, weighted: bool, jac: Any, dim: int, options: dict[str, Any]
-) -> Result:
-    """`problm.curve_fit` over columns x..., y[, sigma] of which some are in files."""
-    from .curve_fit import CurveRows, _start
-    from .least_squares import least_squares
-
-    if jac is not None and not callable(jac) and hasattr(f, "curve_kernel"):
-        raise ValueError("jac: a compiled model has exact derivatives; leave jac out")
-    if p0 is None:
-        rows = list(sample(open_source(parts), 10_000, options.get("rng", 0)))
-        p0 = _start(f, dim, options.get("bounds"), rows)
-    start = inputs.parameters("p0", p0)
-    data = tuple(parts)
-    if hasattr(f, "curve_kernel"):
-        return least_squares(CurveRows(f, weighted), start, data=data, **options)
-    last = -2 if weighted else -1
-
-    def abscissae(columns: Columns) -> Any:
-        x = columns[:last]
-        if len(x) > 1:
-            return np.stack(x)  # SciPy's (k, N)
-        return x[0].T if x[0].ndim == 2 else x[0]
-
-    def residuals(theta: Any, *columns: Any) -> Any:
-        r = f(abscissae(columns), *theta) - columns[last]
-        return r / columns[-1] if weighted else r
-
-    def derivative(theta: Any, *columns: Any) -> Any:
-        j = np.asarray(jac(abscissae(columns), *theta))
-        return j / columns[-1][:, None] if weighted else j
-
-    return least_squares(
-        residuals, start, data=data, jac=derivative if callable(jac) else (jac or "2-point"), **options
-    )
+def _apart(model: RowModel, points: Sequence[Theta], few: Columns) -> RowModel:
+    prepared = model.prepared(points, few, together=False)
+    if prepared.whole:
+        raise NotRowWise(NOT_ROW_WISE)
+    return prepared
 
 
 def sample(source: Source, rows: int, rng: np.random.Generator | int | None = 0) -> Columns:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.curve_fit import CurveRows
-from ..api.least_squares import least_squares
+from ..api.curve_fit import fit_compiled
 
 if TYPE_CHECKING:
     from ..inference.fit import Fit
@@ -40,9 +39,7 @@ class InMemory:
     weighted: bool
 
     def fit(self, model: Model, theta: Any, options: dict[str, Any]) -> Result:
-        result = least_squares(CurveRows(model, self.weighted), theta, data=tuple(self.columns), **options)
-        result.names = model.parameters
-        return result
+        return fit_compiled(model, tuple(self.columns), theta, self.weighted, **options)
 
     def guess(self, model: Model) -> Any:
         few, k = self._some(FEW), len(model.variables)

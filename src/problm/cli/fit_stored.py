@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..api.curve_fit import CurveRows
-from ..api.least_squares import least_squares
+from ..api.curve_fit import fit_compiled
 from ..data.sources import open_source
 from .fit_data import FEW, InMemory
 
@@ -29,12 +28,10 @@ class Stored:
         self.weighted, self.max_memory, self.cluster = weighted, max_memory, cluster
 
     def fit(self, model: Model, theta: Any, options: dict[str, Any]) -> Result:
-        result = least_squares(
-            CurveRows(model, self.weighted), theta,
-            data=self.source, client=self.cluster, max_memory=self.max_memory, **options,
+        return fit_compiled(
+            model, self.source, theta, self.weighted,
+            stored=True, client=self.cluster, max_memory=self.max_memory, **options,
         )  # fmt: skip
-        result.names = model.parameters
-        return result
 
     def guess(self, model: Model) -> Any:
         return self._sample().guess(model)

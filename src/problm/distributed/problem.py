@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..linalg.normal import Normal
-from ..problems.rows import Columns, Modelled, Rows
+from ..problems.rows import Columns, Modelled, RowModel
 from ..sampling.order import as_generator
 from ..solver.problem import Problem, Theta
 from ..support.reduction import add_pairwise
@@ -44,7 +44,7 @@ _LATE = 3.0
 
 
 def distributed_problem(
-    model_of: Callable[[Columns], Rows], data: Any, client: Any, rng: np.random.Generator | int | None = 0
+    model_of: Callable[[Columns], RowModel], data: Any, client: Any, rng: np.random.Generator | int | None = 0
 ) -> DistributedProblem:
     """The problem of ``data`` on the workers of ``client``.
 
@@ -98,7 +98,7 @@ class DistributedOrder:
         self.local.restore(state["local"])
 
 
-class DistributedProblem(Modelled[Rows]):
+class DistributedProblem(Modelled[RowModel]):
     """Residual blocks whose rows are partitions on the workers of a cluster."""
 
     fused = True
@@ -106,7 +106,7 @@ class DistributedProblem(Modelled[Rows]):
     def __init__(
         self,
         cluster: Cluster,
-        model_of: Callable[[Columns], Rows],
+        model_of: Callable[[Columns], RowModel],
         lazy: Sequence[Any],
         counts: Sequence[int] | None,
         rng: np.random.Generator | int | None = 0,
@@ -126,7 +126,7 @@ class DistributedProblem(Modelled[Rows]):
         self._counts = [int(counts[i]) for i in kept]
         self.n = sum(self._counts)
         # Of all partitions: a call on one, though it is there, may wait behind another that its worker is late with.
-        first = _first_done(client.map(shards.few, [8] * len(kept), self._parts, pure=False)).result()
+        first = _first_done(client.map(shards.few, [64] * len(kept), self._parts, pure=False)).result()
         super().__init__(_fit_threads(model_of(first), client))
         self._remote_model = client.submit(_identity, self.model, pure=False)
         each = sum(c.dtype.itemsize * math.prod(c.shape[1:]) for c in first)
@@ -290,11 +290,11 @@ def _finished(call: Any) -> bool:
     return call is not None and call.status == "finished"
 
 
-def _identity(model: Rows) -> Rows:
+def _identity(model: RowModel) -> RowModel:
     return model
 
 
-def _fit_threads(model: Rows, client: Any) -> Rows:
+def _fit_threads(model: RowModel, client: Any) -> RowModel:
     """A compiled model uses the threads that a worker was given, not all cores of its machine."""
     if getattr(model, "threads", 0) is None:
         workers = client.scheduler_info()["workers"].values()

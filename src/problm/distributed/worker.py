@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..linalg.normal import Normal
-from ..problems.rows import Rows
+from ..problems.rows import RowModel
 from ..sampling.moments import Moments
 from ..solver.problem import Theta
 
@@ -64,7 +64,7 @@ def rows_of(level: int, rows: int, n: int) -> int:
 class _Part:
     """A partition on this worker: its problem, and costs that were computed."""
 
-    def __init__(self, model: Rows, columns: Columns, seed: int, index: int) -> None:
+    def __init__(self, model: RowModel, columns: Columns, seed: int, index: int) -> None:
         self.problem: Any = model.problem(columns, np.random.default_rng([seed, index]))
         self.n = len(columns[0])
         self._ends = [0]
@@ -120,7 +120,7 @@ def point_key(theta: Theta) -> bytes:
     return repr(theta).encode()
 
 
-def _part(request: Request, model: Rows, columns: Columns, index: int) -> _Part:
+def _part(request: Request, model: RowModel, columns: Columns, index: int) -> _Part:
     with _lock:
         found = _parts.get((request.run, index))
         if found is None:
@@ -138,7 +138,7 @@ def forget(run: str) -> None:
             del _parts[name]
 
 
-def linearize(request: Request, model: Rows, indices: Sequence[int], *columns: Columns) -> list[Normal]:
+def linearize(request: Request, model: RowModel, indices: Sequence[int], *columns: Columns) -> list[Normal]:
     """Sums over partitions, from the known level (or the beginning) to the batch's; everything at level -1."""
     parts: list[Normal] = []
     for index, own in zip(indices, columns, strict=True):
@@ -161,7 +161,7 @@ class Trial:
     """At the trial point: if the step is accepted, the next round has begun already."""
 
 
-def trial(request: Request, model: Rows, indices: Sequence[int], *columns: Columns) -> list[Trial]:
+def trial(request: Request, model: RowModel, indices: Sequence[int], *columns: Columns) -> list[Trial]:
     """Changes of the costs of batch and hold-out block by a trial step, and the sums at the trial point."""
     answers = []
     for index, own in zip(indices, columns, strict=True):
@@ -184,7 +184,7 @@ def merge(parts: Sequence[Moments | None]) -> Moments | None:
     return Moments.merge(found) if found else None
 
 
-def cost(request: Request, model: Rows, indices: Sequence[int], *columns: Columns) -> list[float]:
+def cost(request: Request, model: RowModel, indices: Sequence[int], *columns: Columns) -> list[float]:
     """Sums of the costs of the batch's rows, or of everything."""
     total = []
     for index, own in zip(indices, columns, strict=True):
@@ -207,14 +207,14 @@ def head(seed: int, index: int, rows: int, columns: Columns) -> Columns:
     return tuple(c[chosen] for c in columns)
 
 
-def first_bad_row(theta: Theta, model: Rows, columns: Columns) -> int | None:
+def first_bad_row(theta: Theta, model: RowModel, columns: Columns) -> int | None:
     """The first row of a partition with a residual or derivative that is not finite."""
     problem: Any = model.problem(columns)
     row: int | None = problem.first_bad_row(theta)
     return row
 
 
-def residuals(theta: Theta, model: Rows, columns: Columns) -> Array:
+def residuals(theta: Theta, model: RowModel, columns: Columns) -> Array:
     """Residuals of a partition, (n, p)."""
     problem: Any = model.problem(columns)
     found: Array = problem.residuals(theta)

@@ -2,16 +2,17 @@
 
 ``fun(theta, *rows)`` gets the arrays of ``data`` sliced to some rows and returns their residuals, (k,) or (k, p);
 ``jac(theta, *rows)`` returns (k, d) or (k, p, d). Rows are passed in chunks that stay in the cache. Without
-``data`` the function returns all residuals at once, as SciPy's, and there is nothing to batch.
+``data`` the function returns all residuals at once, as SciPy's, and there is nothing to batch; ``whole`` says that a
+function is to get all rows of its data in every call (`problm.problems.row_wise`).
 
-Steps of differences (`problm.support.differences`) are relative to the parameter's size, as MINPACK's, but not below a
-hundredth of its size at the start (one, if it starts at zero): a parameter that happens to pass by zero would else be
-moved by less than rounding.
+Where rows are passed in chunks, a trial on everything evaluates them all in one call, which takes the same time, and
+the linearisation that follows at the same point evaluates them in chunks: what a row-wise function gives is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from sys import getrefcount
 from typing import Any
@@ -24,10 +25,13 @@ from ..losses import Loss
 from ..sampling.columns import SampledColumns
 from ..sampling.order import RandomOrder
 from ..solver.problem import FEW, Problem, Theta
-from ..support.differences import EPS, derivatives
 from ..support.digest import digest
+from .differences import Differences
+from .row_wise import Comparison
+from .sparse import as_dense, as_sparse, is_sparse
 
 Array = NDArray[np.float64]
+Rows = tuple[NDArray[Any], ...]
 _DOUBLE = np.dtype(np.float64)
 
 
@@ -47,8 +51,17 @@ class FunctionProblem(Problem):
     ----------
     fun, jac
         As above; ``jac`` may be ``"2-point"``, ``"3-point"`` or ``"cs"`` (complex step).
+        A Jacobian of a function without data may be sparse, or a ``LinearOperator``.
     data
         Arrays with N rows each; empty: ``fun(theta)`` returns everything, and ``total`` says how many blocks.
+    whole
+        Pass all rows in every call.
+    known
+        A point and the residuals of all rows there, which are not evaluated again.
+    differences
+        For a ``jac`` that is no function: more than its scheme.
+    refused
+        Kinds of Jacobians, ``sparse`` and ``operator``, that are errors, and why.
     """
 
     def __init__(
@@ -63,9 +76,14 @@ class FunctionProblem(Problem):
         components: int = 1,
         retract: Callable[[Theta, Array], Theta] | None = None,
         limits: tuple[Array, Array] | None = None,
+        whole: bool = False,
+        known: tuple[Theta, Array] | None = None,
+        differences: Differences | None = None,
+        refused: Mapping[str, str] | None = None,
         rng: np.random.Generator | int | None = 0,
     ) -> None:
-        self.fun, self.jac, self.loss = fun, jac, loss
+        self.fun, self.loss = fun, loss
+        self.jac = jac if callable(jac) else None
         self.dim = dim
         self.components = components
         self.data = SampledColumns(data, rng) if data else None
@@ -73,13 +91,15 @@ class FunctionProblem(Problem):
         self.cost_bound = loss.bound
         self.move = retract
         self.flat = retract is None
-        self.limits = limits
-        self._eps = EPS
-        self._typical: list[float] | None = None
-        self._last: tuple[Theta, int, int, int, int, Array] | None = None
+        self._refused = refused or {}
+        self.differences = differences or Differences("2-point" if callable(jac) else jac, dim, retract, limits)
+        self._last = None if known is None else (known[0], 0, self.n, 0, self.n, known[1])
         # About 1 MiB of Jacobian and temporaries a chunk. A quarter of it stays in the second-level cache but takes a
         # fifth longer, for more calls (measured, N = 10^4 to 10^6); four times as much begins to be slower again.
-        self.chunk = max(256, 131072 // (components * (dim + 4)))
+        self.chunk = self.n if whole else max(256, 131072 // (components * (dim + 4)))
+        self._comparison: Comparison | None = None
+        if self.data is not None and self.chunk < self.n:
+            self._comparison = Comparison(self._residuals, self.data.columns, components, self.chunk)
 
     few = FEW
     """Rows up to which batches save nothing: to call a NumPy function, to draw a batch and to judge a step on it takes
@@ -91,6 +111,8 @@ class FunctionProblem(Problem):
             residuals = self._known(theta, lo, hi, start, stop)
             if residuals is None:
                 residuals = self._residuals(theta, rows)
+            if self._comparison is not None and lo == 0 and hi == self.n:
+                self._comparison.compare(theta, start, residuals)
             jacobian = self._jacobian(theta, rows, residuals)
             part = self._sums(residuals, jacobian, outer, None if costs is None else costs[start - lo : stop - lo])
             total = part if total is None else total + part
@@ -110,26 +132,37 @@ class FunctionProblem(Problem):
     def cost(self, theta: Theta) -> float:
         done, total = self._noted()
         total = total or 0.0
+        together = None
+        if self._comparison is not None and self.journal is None:
+            together = self._comparison.together(theta)
         for k, (start, stop, rows) in enumerate(self._chunks(0, self.n)[done:], done + 1):
-            r = self._residuals(theta, rows)
+            p = self.components
+            r = self._residuals(theta, rows) if together is None else together[start * p : stop * p]
             if self.loss.is_linear:
                 total += 0.5 * float(r.dot(r))
             else:
                 total += float(self.loss.cost(self._squares(r)).sum())
-            self._last = (theta, 0, self.n, start, stop, r)
+            if together is None:
+                self._last = (theta, 0, self.n, start, stop, r)
             self._note(k, total)
         return float(total)
+
+    def is_row_wise_at(self, theta: Theta) -> bool:
+        """Whether chunks of the rows get the residuals at ``theta`` that all rows get in one call."""
+        return self._comparison is None or self._comparison.agreed(theta)
 
     def residuals(self, theta: Theta) -> Array:
         """Residuals of all blocks in the user's order, (n, p)."""
         parts = [self._residuals(theta, rows).reshape(-1, self.components) for _, _, rows in self._chunks(0, self.n)]
         return np.concatenate(parts)
 
-    def jacobian(self, theta: Theta) -> Array:
-        """Jacobian of all blocks in the user's order, (n, p, d)."""
+    def jacobian(self, theta: Theta) -> Any:
+        """Jacobian of all blocks in the user's order, (n, p, d), or sparse (n, d)."""
         parts = []
         for _, _, rows in self._chunks(0, self.n):
             part = self._jacobian(theta, rows, self._residuals(theta, rows))
+            if is_sparse(part):  # of a function without data, whose residuals are single
+                return part
             parts.append(part.T.reshape(-1, self.components, self.dim))
         return np.concatenate(parts)
 
@@ -138,7 +171,7 @@ class FunctionProblem(Problem):
         triangle: Any = np.zeros((0, self.dim + 1))
         for _, _, rows in self._chunks(lo, hi):
             residuals = self._residuals(theta, rows)
-            columns = np.vstack([self._jacobian(theta, rows, residuals), residuals])
+            columns = np.vstack([as_dense(self._jacobian(theta, rows, residuals)), residuals])
             if not self.loss.is_linear:
                 columns *= np.sqrt(self._weights(residuals))
             triangle = np.linalg.qr(np.vstack([triangle, columns.T]), mode="r")
@@ -148,7 +181,7 @@ class FunctionProblem(Problem):
         largest = 0.0
         for _, _, rows in self._chunks(lo, hi):
             residuals = self._residuals(theta, rows)
-            white = root.T @ self._jacobian(theta, rows, residuals)
+            white = root.T @ as_dense(self._jacobian(theta, rows, residuals))
             squares = np.einsum("rk,rk->k", white, white)
             if not self.loss.is_linear:
                 squares *= self._weights(residuals)
@@ -161,12 +194,12 @@ class FunctionProblem(Problem):
         As large as the error of forward differences, and three times that of central ones. None for derivatives that
         are exact.
         """
-        if callable(self.jac) or self.jac == "cs":
+        if self.jac is not None or self.differences.scheme == "cs":
             return None
         squares = np.zeros(self.dim)
         for _, _, rows in self._chunks(lo, hi):
             residuals = self._residuals(theta, rows)
-            change = self._jacobian(theta, rows, residuals, 2.0) - self._jacobian(theta, rows, residuals)
+            change = as_dense(self._jacobian(theta, rows, residuals, 2.0) - self._jacobian(theta, rows, residuals))
             if not self.loss.is_linear:
                 change *= np.sqrt(self._weights(residuals))
             squares += np.einsum("ij,ij->i", change, change)
@@ -174,10 +207,7 @@ class FunctionProblem(Problem):
 
     def refine_derivatives(self) -> bool:
         """Go over from forward to central differences; whether that was possible."""
-        if self.jac != "2-point":
-            return False
-        self.jac = "3-point"
-        return True
+        return self.jac is None and self.differences.refine()
 
     def boundary(self, position: int) -> int:
         return position if self.data is None else self.data.order.boundary(position)
@@ -197,13 +227,13 @@ class FunctionProblem(Problem):
         """The first row, in the user's order, with a residual or derivative that is not finite."""
         for start, _, rows in self._chunks(0, self.n):
             r = self._residuals(theta, rows)
-            finite = np.isfinite(r) & np.isfinite(self._jacobian(theta, rows, r)).all(axis=0)
+            finite = np.isfinite(r) & np.isfinite(as_dense(self._jacobian(theta, rows, r))).all(axis=0)
             bad = ~finite.reshape(-1, self.components).all(axis=1)
             if bad.any():
                 return start + int(np.argmax(bad))
         return None
 
-    def _chunks(self, lo: int, hi: int) -> list[tuple[int, int, tuple[NDArray[Any], ...]]]:
+    def _chunks(self, lo: int, hi: int) -> list[tuple[int, int, Rows]]:
         if self.data is None:
             return [(0, self.n, ())]
         rows = self.data.rows(lo, hi)
@@ -229,7 +259,7 @@ class FunctionProblem(Problem):
     def fingerprint(self) -> dict[str, Any]:
         return {} if self.data is None else {"rows": digest(self.data.columns)}
 
-    def _residuals(self, theta: Theta, rows: tuple[NDArray[Any], ...]) -> Array:
+    def _residuals(self, theta: Theta, rows: Rows) -> Array:
         """Residuals of some rows, all in one axis (k * p,)."""
         r = self.fun(theta.copy() if self.flat else theta, *rows)  # a function that writes to it harms itself only
         if type(r) is np.ndarray and (r.base is not None or getrefcount(r) > _OURS):
@@ -238,38 +268,43 @@ class FunctionProblem(Problem):
         if type(r) is np.ndarray and r.dtype is _DOUBLE and r.shape == (k,) and self.components == 1:
             return r
         r = np.asarray(r)
+        if not r.shape and self.data is None:
+            r = r.reshape(1)  # a single residual, as SciPy takes it
         if r.shape != (k, self.components) and not (r.shape == (k,) and self.components == 1):
             want = f"({k},)" if self.components == 1 else f"({k}, {self.components})"
             raise ValueError(f"fun returned shape {r.shape} for {k} rows of data, expected {want}")
-        r = r.reshape(-1)
+        r = np.asarray(r.reshape(-1))
         if r.dtype.kind in "fc" and r.dtype.itemsize >= 8:
             return r
         if r.dtype.kind == "f":  # single precision: longer steps for the differences
-            self._eps = float(np.finfo(r.dtype).eps)
+            self.differences.eps = float(np.finfo(r.dtype).eps)
         return r.astype(np.float64)
 
-    def _jacobian(self, theta: Theta, rows: tuple[NDArray[Any], ...], residuals: Array, longer: float = 1.0) -> Array:
-        """Transposed Jacobian of some rows, (d, k * p), by differences of the usual steps or longer ones."""
-        k = len(residuals) // self.components
-        if callable(self.jac):
-            j = np.asarray(self.jac(theta.copy() if self.flat else theta, *rows), dtype=np.float64)
-            if j.shape != (k, self.components, self.dim) and not (j.shape == (k, self.dim) and self.components == 1):
-                want = f"({k}, {self.dim})" if self.components == 1 else f"({k}, {self.components}, {self.dim})"
-                raise ValueError(f"jac returned shape {j.shape} for {k} rows of data, expected {want}")
-            return j.reshape(-1, self.dim).T
-        return derivatives(
-            lambda point: self._residuals(point, rows), theta, self._sizes(theta), self.jac,
-            value=residuals, retract=self.move, limits=self.limits, eps=self._eps, longer=longer,
-        )  # fmt: skip
+    def _at(self, rows: Rows) -> Callable[[Theta], Array]:
+        return lambda theta: self._residuals(theta, rows)
 
-    def _sizes(self, theta: Theta) -> list[float]:
-        """What the steps of differences are relative to."""
-        if not self.flat:
-            return [1.0] * self.dim
-        sizes = np.abs(theta).tolist()
-        if self._typical is None:
-            self._typical = [size if size > 1e-12 else 1.0 for size in sizes]  # or rounding of zero
-        return [max(size, 0.01 * typical) for size, typical in zip(sizes, self._typical, strict=True)]
+    def _jacobian(self, theta: Theta, rows: Rows, residuals: Array, longer: float = 1.0) -> Any:
+        """Transposed Jacobian of some rows, (d, k * p), by differences of the usual steps or longer ones.
+
+        Sparse Jacobians are not transposed: (k, d).
+        """
+        if self.jac is None:
+            evaluate = partial(_called, self.fun, rows) if self.differences.parallel else self._at(rows)
+            return self.differences.jacobian(evaluate, theta, residuals, longer)
+        k = len(residuals) // self.components
+        j = self.jac(theta.copy() if self.flat else theta, *rows)
+        if not isinstance(j, np.ndarray) and (hasattr(j, "matmat") or is_sparse(j)):
+            kind = "sparse" if is_sparse(j) else "operator"
+            if kind in self._refused:
+                raise ValueError(self._refused[kind])
+            return as_sparse(j, (k, self.dim))
+        j = np.asarray(j, dtype=np.float64)
+        if self.data is None and k == 1 and self.dim == j.size:
+            j = j.reshape(1, self.dim)  # of a single residual
+        if j.shape != (k, self.components, self.dim) and not (j.shape == (k, self.dim) and self.components == 1):
+            want = f"({k}, {self.dim})" if self.components == 1 else f"({k}, {self.components}, {self.dim})"
+            raise ValueError(f"jac returned shape {j.shape} for {k} rows of data, expected {want}")
+        return j.reshape(-1, self.dim).T
 
     def _weights(self, residuals: Array) -> Array:
         """Weights of the residuals by the loss of their blocks, (k * p,)."""
@@ -280,9 +315,11 @@ class FunctionProblem(Problem):
         squares = residuals * residuals
         return squares if self.components == 1 else squares.reshape(-1, self.components).sum(axis=1)
 
-    def _sums(self, residuals: Array, jacobian: Array, outer: bool, costs: Array | None) -> Normal:
-        """Sums of one chunk: residuals (k p,), transposed Jacobian (d, k p)."""
+    def _sums(self, residuals: Array, jacobian: Any, outer: bool, costs: Array | None) -> Normal:
+        """Sums of one chunk: residuals (k p,), transposed Jacobian (d, k p) or sparse (k p, d)."""
         k, p = len(residuals) // self.components, self.components
+        if is_sparse(jacobian):
+            return self._sparse_sums(residuals, jacobian)
         if self.loss.is_linear:
             weighted, total = jacobian, 0.5 * float(residuals.dot(residuals))
             if costs is not None:
@@ -303,3 +340,15 @@ class FunctionProblem(Problem):
                 each = each.reshape(self.dim, k, p).sum(axis=2)
             normal.outer = each.dot(each.T)
         return normal
+
+    def _sparse_sums(self, residuals: Array, jacobian: Any) -> Normal:
+        """The same of a sparse Jacobian (m, d); all residuals, so that neither outer products nor costs are asked."""
+        cost, weight = self.loss.cost_and_weight(residuals * residuals)
+        weighted = jacobian.multiply(weight[:, None]).tocsr()
+        hessian = (weighted.T @ jacobian).toarray()
+        return Normal(len(residuals), float(cost.sum()), weighted.T @ residuals, 0.5 * (hessian + hessian.T))
+
+
+def _called(fun: Callable[..., Any], rows: Rows, theta: Theta) -> Array:
+    """Residuals in one axis; a call that another process can be sent."""
+    return np.asarray(fun(theta, *rows)).reshape(-1)

@@ -29,7 +29,7 @@ from ..solver.problem import Theta
 from ..support.files import stamp
 from ..support.memory import as_bytes
 from ..support.reduction import add_pairwise
-from .rows import Modelled, Rows
+from .rows import Modelled, RowModel
 
 Array = NDArray[np.float64]
 T = TypeVar("T", Normal, float)
@@ -40,7 +40,7 @@ _AHEAD = 2
 _READERS = 4
 
 
-class ChunkedProblem(Modelled[Rows]):
+class ChunkedProblem(Modelled[RowModel]):
     """Residual blocks over the rows of a source.
 
     Parameters
@@ -59,7 +59,7 @@ class ChunkedProblem(Modelled[Rows]):
 
     def __init__(
         self,
-        rows: Rows,
+        rows: RowModel,
         source: Source,
         *,
         rng: np.random.Generator | int | None = 0,

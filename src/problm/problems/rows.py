@@ -1,14 +1,14 @@
 """What evaluates rows, wherever they lie: a model without its data.
 
-`FunctionRows` and `CompiledRows` (and those of `problm.problems.backends`) make a problem of any columns that they are
-handed: all of them, a chunk of a file, the share of a worker. They pickle where the user's functions do, so that a
-cluster can be sent one.
+`FunctionModel` and `CompiledModel` (and `problm.problems.backends.device.DeviceModel`) are row models: they make a
+problem of any columns that they are handed: all of them, a chunk of a file, the share of a worker. They pickle where
+the user's functions do, so that a cluster can be sent one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from ..losses import Loss
 from ..solver.problem import Problem, Theta
+from .differences import Differences
 from .numpy_function import FunctionProblem
+from .row_wise import is_row_wise
 
 Array = NDArray[np.float64]
 Columns = tuple[NDArray[Any], ...]
 
 
-class Rows(Protocol):
+class RowModel(Protocol):
     """A model of rows: everything but the rows."""
 
     @property
@@ -42,6 +44,25 @@ class Rows(Protocol):
         """The retraction of a manifold; None: steps are added."""
         ...
 
+    @property
+    def whole(self) -> bool:
+        """Whether all rows must be evaluated together: no batches, no chunks."""
+        ...
+
+    def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool) -> RowModel:
+        """The model, with what calls on its data tell.
+
+        Parameters
+        ----------
+        points
+            The start last, and before it parameters nearby: where to see whether the function is row-wise.
+        columns
+            The data, or its first rows; empty for a function without data.
+        together
+            All rows will be evaluated together anyway, so that it need not be.
+        """
+        ...
+
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> Problem:
         """The problem of these rows, all in memory."""
         ...
@@ -50,8 +71,17 @@ class Rows(Protocol):
         """Use more accurate derivatives from now on; whether that was possible."""
         ...
 
+    def holds(self, theta: Theta, columns: Columns, problem: Problem | None) -> bool:
+        """Whether rows get the same values at ``theta`` in any company: some of them, and those of a solved problem
+        of this model in the chunks that it made."""
+        ...
 
-M = TypeVar("M", bound=Rows)
+    def with_all_rows(self) -> RowModel:
+        """The same model, ``whole``."""
+        ...
+
+
+M = TypeVar("M", bound=RowModel)
 
 
 class Modelled(Problem, Generic[M]):
@@ -64,7 +94,7 @@ class Modelled(Problem, Generic[M]):
 
 
 @dataclass
-class FunctionRows:
+class FunctionModel:
     """A NumPy function of some rows; the arguments of `problm.problems.numpy_function.FunctionProblem` without the
     data."""
 
@@ -75,43 +105,109 @@ class FunctionRows:
     components: int = 1
     move: Callable[[Theta, Array], Theta] | None = None
     limits: tuple[Array, Array] | None = None
+    whole: bool = False
     total: int = 0
     """Blocks, for a function without data."""
+    known: tuple[Theta, Array] | None = None
+    """The start, and the residuals of all rows there."""
+    differences: Differences | None = None
+    """For a ``jac`` that is no function: more than its scheme."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of Jacobians, ``sparse`` and ``operator``, that are errors, and why."""
+
+    def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool) -> FunctionModel:
+        if not together and is_row_wise(self._evaluate, points, columns):
+            probe = np.asarray(self.fun(points[-1], *(c[:8] for c in columns)))
+            return self._of(probe, min(8, len(columns[0])), False)
+        start = points[-1]
+        probe = np.asarray(self.fun(start.copy() if self.move is None else start, *columns))
+        model = self._of(probe, len(columns[0]) if columns else None, True)
+        values = np.array(probe, dtype=np.float64).reshape(-1) if probe.dtype.itemsize >= 8 else None
+        total = probe.shape[0] if probe.ndim else 1
+        if self.differences is not None:
+            self.differences.check(total * model.components)
+        return replace(model, total=total, known=None if values is None else (start, values))
 
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> FunctionProblem:
         return FunctionProblem(
             self.fun, self.jac, columns, self.dim, self.loss,
-            total=self.total, components=self.components, retract=self.move, limits=self.limits, rng=rng,
+            total=self.total, components=self.components, retract=self.move, limits=self.limits, whole=self.whole,
+            known=self.known, differences=self.differences, refused=self.refused, rng=rng,
         )  # fmt: skip
+
+    def holds(self, theta: Theta, columns: Columns, problem: Problem | None) -> bool:
+        if not is_row_wise(self._evaluate, [theta], columns):
+            return False
+        return not isinstance(problem, FunctionProblem) or problem.is_row_wise_at(theta)
+
+    def with_all_rows(self) -> FunctionModel:
+        return replace(self, whole=True, known=None)
 
     def refine_derivatives(self) -> bool:
         """Go over from forward to central differences; whether that was possible."""
+        if self.differences is not None:
+            return not callable(self.jac) and self.differences.refine()
         if self.jac != "2-point":
             return False
         self.jac = "3-point"
         return True
 
+    def _evaluate(self, theta: Theta, rows: Columns) -> list[NDArray[Any]]:
+        """Residuals, and derivatives that the user computes."""
+        point = theta.copy() if self.move is None else theta
+        values = [np.asarray(self.fun(point, *rows))]
+        if callable(self.jac):
+            values.append(np.asarray(self.jac(point, *rows)))
+        return values
+
+    def _of(self, probe: NDArray[Any], rows: int | None, whole: bool) -> FunctionModel:
+        """The model of a function whose first call gave ``probe`` for so many rows."""
+        if probe.dtype.kind not in "fiub":
+            raise ValueError(f"fun must return real numbers, got dtype {probe.dtype}")
+        if probe.ndim not in (1, 2) and not (rows is None and probe.ndim == 0):
+            raise ValueError(f"fun must return residuals of shape (k,) or (k, p), got shape {probe.shape}")
+        if rows is None and probe.ndim == 2 and probe.shape[1] == 1:
+            raise ValueError(f"fun must return residuals of shape (m,), at most 1-dimensional, got shape {probe.shape}")
+        if rows is not None and len(probe) != rows:
+            raise ValueError(
+                f"fun returned {len(probe)} residual blocks for {rows} rows of data: it must return one block a row"
+            )
+        return replace(self, components=1 if probe.ndim < 2 else probe.shape[1], whole=whole)
+
 
 @dataclass
-class CompiledRows:
+class CompiledModel:
     """A compiled model; the kernel is made where the rows are."""
 
     model: Any
-    """With ``residual_kernel(shapes, dim, loss, threads) -> Kernel``."""
-    shapes: tuple[int, ...]
-    """Scalar columns of each array of the data."""
+    """With ``residual_kernel(shapes, dim, loss, threads) -> Kernel``, or ``curve_kernel`` for a curve."""
     dim: int
     loss: Loss
     threads: int | None = None
+    curve: str | None = None
+    """``"plain"`` or ``"weighted"``: columns are x..., y or x..., y, sigma of a curve; None: rows of residuals."""
+    shapes: tuple[int, ...] = ()
+    """Scalar columns of each array of the data."""
+
     move: None = None
+    whole = False
 
     @cached_property
     def kernel(self) -> Any:
-        return self.model.residual_kernel(self.shapes, self.dim, self.loss, self.threads)
+        if self.curve is None:
+            return self.model.residual_kernel(self.shapes, self.dim, self.loss, self.threads)
+        weighting, others = ("sigma", 2) if self.curve == "weighted" else (None, 1)
+        return self.model.curve_kernel(sum(self.shapes) - others, self.dim, weighting, self.loss, self.threads)
 
     @property
     def components(self) -> int:
         return int(self.kernel.components)
+
+    def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool) -> CompiledModel:
+        if not columns:
+            raise ValueError("data is needed with a compiled model: it is evaluated row by row")
+        self.shapes = tuple(1 if a.ndim == 1 else a.shape[1] for a in columns)
+        return self
 
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> Problem:
         from .compiled import CompiledProblem
@@ -121,43 +217,11 @@ class CompiledRows:
     def refine_derivatives(self) -> bool:
         return False  # they are exact
 
+    def holds(self, theta: Theta, columns: Columns, problem: Problem | None) -> bool:
+        return True
+
+    def with_all_rows(self) -> CompiledModel:
+        return self
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "kernel"}
-
-
-def compiled_rows(model: Any, few: Columns, dim: int, loss: Loss, threads: int | None) -> CompiledRows:
-    """`CompiledRows` for data of which ``few`` are the first rows."""
-    if not few:
-        raise ValueError("data is needed with a compiled model: it is evaluated row by row")
-    shapes = tuple(1 if a.ndim == 1 else a.shape[1] for a in few)
-    return CompiledRows(model, shapes, dim, loss, threads)
-
-
-def function_rows(
-    fun: Callable[..., Any],
-    jac: str | Callable[..., Any],
-    few: Columns,
-    start: Theta,
-    dim: int,
-    loss: Loss,
-    manifold: Any,
-    limits: tuple[Array, Array] | None,
-) -> FunctionRows:
-    """`FunctionRows` whose block size is learnt from a call on the first rows; no rows: all residuals at once."""
-    probe = np.asarray(fun(start, *few))
-    if probe.dtype.kind not in "fiub":
-        raise ValueError(f"fun must return real numbers, got dtype {probe.dtype}")
-    if probe.ndim not in (1, 2):
-        raise ValueError(f"fun must return residuals of shape (k,) or (k, p), got shape {probe.shape}")
-    if few and len(probe) != len(few[0]):
-        raise ValueError(
-            f"fun returned {len(probe)} residual blocks for {len(few[0])} rows of data: it must use the rows that it "
-            "is given, one block a row"
-        )
-    return FunctionRows(
-        fun, jac, dim, loss,
-        components=1 if probe.ndim == 1 else probe.shape[1],
-        move=None if manifold is None else manifold.retract,
-        limits=limits,
-        total=len(probe),
-    )  # fmt: skip

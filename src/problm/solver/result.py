@@ -147,6 +147,12 @@ class Result:
     fixed: NDArray[np.bool_] | None = field(default=None, repr=False)
     """(d,) true where a parameter was held at its start; None where none was."""
     names: tuple[str, ...] = ()
+    row_wise: bool | None = None
+    """False where the function looks beyond its own row, so that it was called with all rows in every step; None where
+    that was not asked, because rows were few or the model is compiled."""
+    absolute: bool = False
+    """Whether residuals have unit variance, since standard deviations were given in the data's units: the covariance
+    is then not scaled by the residuals."""
     problem: Any = field(default=None, repr=False)
 
     @property
@@ -170,7 +176,10 @@ class Result:
 
     @property
     def covariance(self) -> Array:
-        """(d, d) covariance of the parameters, ``2 cost / (N - d) (J^T J)^-1``; pseudo-inverse where singular."""
+        """(d, d) covariance of the parameters, ``2 cost / (N - d) (J^T J)^-1``, or ``(J^T J)^-1`` if ``absolute``;
+        pseudo-inverse where singular."""
+        if self.absolute:
+            return self.unscaled_covariance
         return self.unscaled_covariance * (2.0 * self.cost / self.degrees_of_freedom)
 
     @property

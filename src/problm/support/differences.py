@@ -24,6 +24,11 @@ _ORDER = {"2-point": 1 / 2, "3-point": 1 / 3}
 METHODS = ("2-point", "3-point", "cs")
 
 
+def usual_step(method: str, eps: float = EPS) -> float:
+    """The step, relative to a parameter's size, of functions with the relative accuracy ``eps``."""
+    return COMPLEX if method == "cs" else float(eps ** _ORDER[method])
+
+
 def relative(point: Array) -> Any:
     """Sizes of the parameters of a point, (..., d) to a list of d; 1 for zero, as MINPACK has it."""
     size = np.abs(point)
@@ -72,7 +77,7 @@ def derivatives(
     array([[3., 0.],
            [2., 6.]])
     """
-    step = longer * (COMPLEX if method == "cs" else eps ** _ORDER[method])
+    step = longer * usual_step(method, eps)
     if method == "2-point" and retract is None and limits is None:  # what most people call: no questions
         assert value is not None
         result = np.empty((len(sizes), *value.shape))

@@ -1,6 +1,6 @@
 """Residual functions written with JAX or PyTorch: exact derivatives, on whatever device they have.
 
-`detect` tells from a function which library it is written with; `backend_rows` makes the model that the solver runs.
+`detect` tells from a function which library it is written with; `backend_model` makes the model that the solver runs.
 Neither library is imported unless a function uses it or ``backend=`` names it.
 """
 
@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...losses import Loss
-from ...solver.problem import Theta
 from ...support.suggest import suggest
-from ..rows import Columns, Rows
+from ..rows import RowModel
 
 BACKENDS = ("numpy", "jax", "torch")
 _PACKAGES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}
@@ -40,27 +39,30 @@ def detect(function: Any) -> str:
     return "numpy"
 
 
-def backend_rows(
-    backend: str | None, fun: Callable[..., Any], few: Columns, start: Theta, dim: int, loss: Loss, manifold: Any
-) -> Rows | None:
-    """The model of a function for the backend named or detected; None for NumPy."""
+def backend_model(
+    backend: str | None,
+    fun: Callable[..., Any],
+    dim: int,
+    loss: Loss,
+    manifold: Any = None,
+    written_in: Callable[..., Any] | None = None,
+) -> RowModel | None:
+    """The model of a function for the backend named, or detected in it or in ``written_in``; None for NumPy."""
     if backend is not None and backend not in BACKENDS:
         raise ValueError(
             f"backend={backend!r} is not known{suggest(backend, BACKENDS)}; choose one of {', '.join(BACKENDS)}"
         )
-    name = backend or detect(fun)
+    name = backend or detect(fun if written_in is None else written_in)
     if name == "numpy":
         return None
-    if not few:
-        raise ValueError(f"data is needed with backend={name!r}: the residuals are evaluated batch by batch")
-    move = None if manifold is None else manifold.retract
+    prepare: Any
     if name == "jax":
-        from .jax_backend import jax_rows
+        from .jax_backend import prepare
+    else:
+        from .torch_backend import prepare
+    from .device import DeviceModel
 
-        return jax_rows(fun, few, start, dim, loss, move)
-    from .torch_backend import torch_rows
-
-    return torch_rows(fun, few, start, dim, loss, move)
+    return DeviceModel(prepare, fun, dim, loss, None if manifold is None else manifold.retract)
 
 
 def _package(value: Any) -> str:

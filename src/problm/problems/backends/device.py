@@ -8,7 +8,8 @@ sum. Only sums come back from the device, and the costs of single rows where the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,8 +19,9 @@ from ...linalg.normal import Normal
 from ...losses import RULES, USER_CODE, Loss
 from ...sampling.columns import SampledColumns
 from ...sampling.order import RandomOrder
-from ...solver.problem import Theta
+from ...solver.problem import Problem, Theta
 from ...support.reduction import add_pairwise
+from ..row_wise import ROWS, Evaluate, agree, is_row_wise
 from ..rows import Columns, Modelled
 
 Array = NDArray[np.float64]
@@ -55,25 +57,78 @@ class Passes(Protocol):
         ...
 
 
-class DeviceRows:
-    """A model of rows that runs on a device (`problm.problems.rows.Rows`)."""
+@dataclass
+class Prepared:
+    """What a library makes of a function, once it has seen its data."""
+
+    passes: Passes
+    components: int
+    whole: bool
+    evaluate: Evaluate
+    """Residuals of some rows, evaluated together."""
+    move: Callable[[Theta, Array], Theta] | None
+    """The user's retraction, for NumPy arrays."""
+
+
+class DeviceModel:
+    """A model of rows that runs on a device (`problm.problems.rows.RowModel`).
+
+    Parameters
+    ----------
+    prepare
+        ``(fun, points, columns, dim, loss, move) -> Prepared``, of the library.
+    fun
+        Residuals of a batch of rows, or of a single one.
+    move
+        The user's retraction, in the library's arrays.
+    """
 
     def __init__(
         self,
-        passes: Passes,
+        prepare: Callable[..., Prepared],
+        fun: Callable[..., Any],
         dim: int,
-        components: int,
         loss: Loss,
-        move: Callable[[Theta, Array], Theta] | None,
-        recipe: tuple[Any, ...],
+        move: Callable[[Any, Any], Any] | None = None,
     ) -> None:
-        self.passes, self.dim, self.components, self.loss = passes, dim, components, loss
-        self.move = move
-        self._recipe = recipe
+        self._prepare, self.fun, self.dim, self.loss, self._user_move = prepare, fun, dim, loss, move
+        self._seen: tuple[Sequence[Theta], Columns] | None = None
+        self._made: Prepared | None = None
+        self._all = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Compiled programs do not travel; what made them does: a function, and its arguments."""
-        return self._recipe[0], self._recipe[1:]
+        """Compiled programs do not travel; what made them does: a function, and some rows."""
+        return _rebuilt, (self._prepare, self.fun, self.dim, self.loss, self._user_move, self._seen, self._all)
+
+    @property
+    def made(self) -> Prepared:
+        if self._made is None:
+            raise RuntimeError("the model has not seen its data: call prepared first")
+        return self._made
+
+    @property
+    def passes(self) -> Passes:
+        return self.made.passes
+
+    @property
+    def components(self) -> int:
+        return self.made.components
+
+    @property
+    def whole(self) -> bool:
+        return self._all or self.made.whole
+
+    @property
+    def move(self) -> Callable[[Theta, Array], Theta] | None:
+        return self.made.move
+
+    def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool = False) -> DeviceModel:
+        """The model, with what calls on its data tell: chunks are filled up, so rows are never simply together."""
+        if not columns:
+            raise ValueError("data is needed with JAX and PyTorch functions: residuals are evaluated batch by batch")
+        self._made = self._prepare(self.fun, points, columns, self.dim, self.loss, self._user_move)
+        self._seen = list(points), tuple(c[:ROWS] for c in columns)
+        return self
 
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> DeviceProblem:
         return DeviceProblem(self, columns, rng)
@@ -81,15 +136,80 @@ class DeviceRows:
     def refine_derivatives(self) -> bool:
         return False  # they are exact
 
+    def holds(self, theta: Theta, columns: Columns, problem: Problem | None) -> bool:
+        if not is_row_wise(self.made.evaluate, [theta], columns):
+            return False
+        return not isinstance(problem, DeviceProblem) or problem.is_row_wise_at(theta)
 
-class DeviceProblem(Modelled[DeviceRows]):
+    def with_all_rows(self) -> DeviceModel:
+        again = DeviceModel(self._prepare, self.fun, self.dim, self.loss, self._user_move)
+        again._made, again._seen, again._all = self._made, self._seen, True
+        return again
+
+
+def _rebuilt(prepare: Any, fun: Any, dim: int, loss: Loss, move: Any, seen: Any, everything: bool) -> DeviceModel:
+    model = DeviceModel(prepare, fun, dim, loss, move)
+    if seen is not None:
+        model.prepared(*seen)
+    model._all = everything
+    return model
+
+
+Shape = tuple[int, ...] | str
+"""Of what a function returns, or the error that it raised."""
+
+
+def way_of_calling(
+    shape: Callable[[bool, int], Shape], evaluate: Evaluate, points: Sequence[Theta], columns: Columns
+) -> tuple[str, int]:
+    """How a function is meant, and the residuals in a block.
+
+    ``"batch"``: for any rows; ``"single"``: for one row, to be mapped over them; ``"whole"``: for all rows at once,
+    because rows influence each other or it holds arrays of full length. ``shape(mapped, k)`` tells what it returns
+    for k rows. Where rows of a batch influence each other, a function of numbers is taken for one of all rows, and a
+    function of vectors for one of a single row, if it can be called so.
+    """
+    n, k = len(columns[0]), 7  # a number of rows that no shape of the data has by chance
+    batch, single = shape(False, k), shape(True, k)
+    if _has_rows(batch, k) and is_row_wise(evaluate, points, columns):
+        return "batch", _width(batch)
+    vectors = not _has_rows(batch, k) or any(c.ndim > 1 for c in columns)
+    if _has_rows(single, k) and vectors and not (n > 1 and single[1:] == (n,)):
+        return "single", _width(single)
+    everything = shape(False, n)
+    if _has_rows(everything, n):
+        return "whole", _width(everything)
+    raise ValueError(
+        f"fun must return residuals of shape (k,) or (k, p) for k rows, or () or (p,) for one row; for a batch it gave "
+        f"{_told(batch)}, mapped over single rows {_told(single)}"
+    )
+
+
+def _has_rows(shape: Shape, k: int) -> bool:
+    return isinstance(shape, tuple) and len(shape) in (1, 2) and shape[0] == k
+
+
+def _width(shape: Shape) -> int:
+    return 1 if len(shape) == 1 else int(shape[1])
+
+
+def _told(shape: Shape) -> str:
+    return shape if isinstance(shape, str) else f"shape {shape}"
+
+
+def error_text(error: Exception) -> str:
+    """The first line of an error."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+class DeviceProblem(Modelled[DeviceModel]):
     """Residual blocks of columns in memory, evaluated chunk by chunk on a device."""
 
     fused = True
     least_batch = CHUNK
     """Smaller batches are filled up to it."""
 
-    def __init__(self, model: DeviceRows, columns: Columns, rng: np.random.Generator | int | None = 0) -> None:
+    def __init__(self, model: DeviceModel, columns: Columns, rng: np.random.Generator | int | None = 0) -> None:
         super().__init__(model)
         self.data = SampledColumns(columns, rng)
         self.n = self.data.n
@@ -137,6 +257,25 @@ class DeviceProblem(Modelled[DeviceRows]):
                 return at + int(np.argmax(bad))
         return None
 
+    def is_row_wise_at(self, theta: Theta) -> bool:
+        """Whether rows have the same costs in other chunks: some of these, cut elsewhere and turned around."""
+        if self.model.whole:
+            return True
+        passes, size = self.model.passes, min(CHUNK, self.n)
+
+        def costs(at: int, back: bool) -> Array:
+            rows: Columns = tuple(c[at : at + size][:: -1 if back else 1] for c in self.data.columns)
+            rows = tuple(_filled(c) for c in rows) if size < CHUNK else rows
+            found = np.asarray(passes.fetch(passes.costs(theta, size, rows)[1]))[:size]
+            return found[::-1] if back else found
+
+        for at in sorted({0, (self.n - size) // 2, self.n - size}):
+            last = max(0, at - size // 2)
+            overlap = slice(at - last, None), slice(None, size - (at - last))
+            if not agree([costs(at, True)[overlap[1]]], [costs(last, False)[overlap[0]]]):
+                return False
+        return True
+
     def boundary(self, position: int) -> int:
         return self.data.order.boundary(position)
 
@@ -161,6 +300,9 @@ class DeviceProblem(Modelled[DeviceRows]):
 
     def _chunks(self, lo: int, hi: int) -> Iterator[tuple[int, int, Columns]]:
         """Where a chunk begins, counted from lo, how many of its rows are valid, and its rows."""
+        if self.model.whole:
+            yield 0, self.n, self.data.columns
+            return
         columns = self.data.rows(lo, hi)
         n, at = hi - lo, 0
         wide = 8 * LARGE * (self.dim + 1) * self.components > _LARGE_BYTES

@@ -6,17 +6,19 @@ its shapes. Double precision is switched on around the calls only: nothing of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...losses import Loss
 from ...solver.problem import Theta
+from ..row_wise import Evaluate
 from ..rows import Columns
-from .device import Array, DeviceRows, cost_and_weight
+from .device import Array, Prepared, Shape, cost_and_weight, error_text, way_of_calling
 
 try:
     import jax
@@ -25,25 +27,37 @@ except ImportError as error:
     raise ImportError("JAX is needed for this residual function: pip install 'problm[jax]'") from error
 
 
-def jax_rows(
+def prepare(
     fun: Callable[..., Any],
-    few: Columns,
-    start: Theta,
+    points: Sequence[Theta],
+    columns: Columns,
     dim: int,
     loss: Loss,
-    move: Callable[[Theta, Array], Theta] | None = None,
-) -> DeviceRows:
-    """The model of a JAX function, of which ``few`` are the first rows of data."""
-    single, components = _known_kind(fun, few, start)
-    passes = _passes(fun, single, len(few), dim, components, loss, move)
+    move: Callable[[Any, Any], Any] | None = None,
+) -> Prepared:
+    """What JAX makes of a function, tried at ``points`` (the start last) on rows of ``columns``."""
+
+    def evaluate(theta: Theta, rows: Columns) -> Sequence[NDArray[Any]]:
+        with _double():
+            return [np.asarray(fun(jnp.asarray(theta, dtype=np.float64), *rows))]
+
+    way, components = way_of_calling(_shapes(fun, columns, points[-1]), evaluate, points, columns)
+    passes = _passes(fun, way == "single", len(columns), dim, components, loss, move)
 
     def moved(theta: Theta, delta: Array) -> Theta:
         assert move is not None
         with _double():
             return np.asarray(move(jnp.asarray(theta), jnp.asarray(delta)), dtype=np.float64)
 
-    recipe = (jax_rows, fun, few, start, dim, loss, move)
-    return DeviceRows(passes, dim, components, loss, None if move is None else moved, recipe)
+    together = _mapped(passes) if way == "single" else evaluate
+    return Prepared(passes, components, way == "whole", together, None if move is None else moved)
+
+
+def _mapped(passes: JaxPasses) -> Evaluate:
+    def evaluate(theta: Theta, rows: Columns) -> list[NDArray[Any]]:
+        return [passes.fetch(passes.residuals(np.asarray(theta, dtype=np.float64), rows))]
+
+    return evaluate
 
 
 def _double() -> Any:
@@ -70,53 +84,36 @@ def _passes(
     return JaxPasses(batch, dim, components, loss, move)
 
 
-_kinds: WeakKeyDictionary[Callable[..., Any], dict[Any, tuple[bool, int]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Callable[..., Any], dict[Any, Shape]] = WeakKeyDictionary()
 
 
-def _known_kind(fun: Callable[..., Any], few: Columns, start: Theta) -> tuple[bool, int]:
-    """`_kind`, kept for the next solve with the same function and shapes: finding out takes 5 ms."""
-    shapes = (np.shape(start), *((c.shape[1:], c.dtype.str) for c in few))
+def _shapes(fun: Callable[..., Any], columns: Columns, start: Theta) -> Callable[[bool, int], Shape]:
+    """What the function returns for k rows, mapped over them or not; kept for the next solve: it takes 5 ms."""
+    of_data = (np.shape(start), *((c.shape[1:], c.dtype.str) for c in columns))
     try:
-        known = _kinds.setdefault(fun, {})
+        known = _known.setdefault(fun, {})
     except TypeError:  # neither hashed nor referred to
-        return _kind(fun, few, start)
-    if shapes not in known:
-        known[shapes] = _kind(fun, few, start)
-    return known[shapes]
+        known = {}
+
+    def shape(mapped: bool, k: int) -> Shape:
+        key = (mapped, k, of_data)
+        if key not in known:
+            known[key] = _shape(jax.vmap(fun, in_axes=(None, *[0] * len(columns))) if mapped else fun, k, *of_data)
+        return known[key]
+
+    return shape
 
 
-def _kind(fun: Callable[..., Any], few: Columns, start: Theta) -> tuple[bool, int]:
-    """Whether the function is written for a single row (else for a batch), and the residuals in a block."""
-    k = 7  # a number of rows that no shape of the data has by chance
+def _shape(fun: Callable[..., Any], k: int, start: tuple[int, ...], *columns: tuple[tuple[int, ...], str]) -> Shape:
     with _double():
-        theta = jax.ShapeDtypeStruct(np.shape(start), np.float64)
-        rows = [jax.ShapeDtypeStruct((k, *c.shape[1:]), c.dtype) for c in few]
-        told = []
-        for candidate in (fun, jax.vmap(fun, in_axes=(None, *[0] * len(few)))):
-            try:
-                shape = jax.eval_shape(candidate, theta, *rows)
-            except Exception as error:
-                told.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-                continue
-            size = getattr(shape, "shape", None)
-            if size is not None and len(size) in (1, 2) and size[0] == k:
-                if candidate is fun and not _independent(fun, few, start):
-                    told.append("rows influence each other")
-                    continue
-                return candidate is not fun, 1 if len(size) == 1 else int(size[1])
-            told.append(f"shape {size}")
-    raise ValueError(
-        f"fun must return residuals of shape (k,) or (k, p) for k rows, or () or (p,) for one row; for a batch it gave "
-        f"{told[0]}, mapped over single rows {told[1]}"
-    )
-
-
-def _independent(fun: Callable[..., Any], few: Columns, start: Theta) -> bool:
-    """Whether a residual of a batch is that of its row alone: else the function was meant for a single row."""
-    theta = jnp.asarray(start, dtype=np.float64)
-    whole = np.asarray(fun(theta, *few))
-    first = np.asarray(fun(theta, *(c[:1] for c in few)))
-    return np.shape(first)[1:] == np.shape(whole)[1:] and np.allclose(whole[:1], first, rtol=1e-6, equal_nan=True)
+        theta = jax.ShapeDtypeStruct(start, np.float64)
+        rows = [jax.ShapeDtypeStruct((k, *shape), np.dtype(kind)) for shape, kind in columns]
+        try:
+            found = jax.eval_shape(fun, theta, *rows)
+        except Exception as error:
+            return error_text(error)
+    size = getattr(found, "shape", None)
+    return f"{type(found).__name__}" if size is None else tuple(size)
 
 
 class JaxPasses:

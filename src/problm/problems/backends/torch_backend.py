@@ -6,7 +6,7 @@ device is that of ``torch.get_default_device()``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...losses import Loss
 from ...solver.problem import Theta
 from ..rows import Columns
-from .device import Array, DeviceRows, cost_and_weight
+from .device import Array, Prepared, Shape, cost_and_weight, error_text, way_of_calling
 
 try:
     import torch
@@ -31,24 +31,40 @@ class Functions:
     ones_like, where, minimum, maximum = torch.ones_like, torch.where, torch.clamp_max, torch.clamp_min
 
 
-def torch_rows(
+def prepare(
     fun: Callable[..., Any],
-    few: Columns,
-    start: Theta,
+    points: Sequence[Theta],
+    columns: Columns,
     dim: int,
     loss: Loss,
-    move: Callable[[Theta, Array], Theta] | None = None,
-) -> DeviceRows:
-    """The model of a PyTorch function, of which ``few`` are the first rows of data."""
-    batch, components = _as_batch(fun, few, start)
-    passes = TorchPasses(batch, dim, components, loss, move)
+    move: Callable[[Any, Any], Any] | None = None,
+) -> Prepared:
+    """What PyTorch makes of a function, tried at ``points`` (the start last) on rows of ``columns``."""
+    mapped = vmap(fun, in_dims=(None, *[0] * len(columns)))
+
+    def evaluate(theta: Theta, rows: Columns, function: Callable[..., Any] = fun) -> list[NDArray[Any]]:
+        with torch.no_grad():
+            return [_array(function(_tensor(np.asarray(theta, dtype=np.float64)), *(_tensor(c) for c in rows)))]
+
+    def shape(single: bool, k: int) -> Shape:
+        rows = tuple(np.resize(c[:k], (k, *c.shape[1:])) for c in columns)
+        try:
+            return tuple(evaluate(points[-1], rows, mapped if single else fun)[0].shape)
+        except Exception as error:
+            return error_text(error)
+
+    way, components = way_of_calling(shape, evaluate, points, columns)
+    batch = mapped if way == "single" else fun
+
+    def together(theta: Theta, rows: Columns) -> list[NDArray[Any]]:
+        return evaluate(theta, rows, batch)
 
     def moved(theta: Theta, delta: Array) -> Theta:
         assert move is not None
         return _array(move(_tensor(theta), _tensor(delta))).astype(np.float64, copy=False)
 
-    recipe = (torch_rows, fun, few, start, dim, loss, move)
-    return DeviceRows(passes, dim, components, loss, None if move is None else moved, recipe)
+    passes = TorchPasses(batch, dim, components, loss, move)
+    return Prepared(passes, components, way == "whole", together, None if move is None else moved)
 
 
 def _tensor(array: NDArray[Any]) -> Any:
@@ -62,36 +78,6 @@ def _tensor(array: NDArray[Any]) -> Any:
 def _array(tensor: Any) -> NDArray[Any]:
     found: NDArray[Any] = tensor.detach().cpu().numpy()
     return found
-
-
-def _as_batch(fun: Callable[..., Any], few: Columns, start: Theta) -> tuple[Callable[..., Any], int]:
-    """The function of a batch, (k,) or (k, p), and p; one that is written for a row is mapped over them."""
-    theta = _tensor(np.asarray(start, dtype=np.float64))
-    k = len(few[0])
-    rows = [_tensor(c) for c in few]
-    told = []
-    for candidate in (fun, vmap(fun, in_dims=(None, *[0] * len(few)))):
-        try:
-            whole = candidate(theta, *rows)
-            size = tuple(whole.shape)
-            if len(size) not in (1, 2) or size[0] != k:
-                told.append(f"shape {size}")
-                continue
-            first = candidate(theta, *(r[:1] for r in rows))
-        except Exception as error:
-            told.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-            continue
-        alone = tuple(first.shape) == (1, *size[1:]) and np.allclose(
-            _array(whole)[:1], _array(first), rtol=1e-6, equal_nan=True
-        )
-        if candidate is fun and not alone:
-            told.append("rows influence each other")
-            continue
-        return candidate, 1 if len(size) == 1 else int(size[1])
-    raise ValueError(
-        f"fun must return residuals of shape (k,) or (k, p) for k rows, or () or (p,) for one row; for a batch it gave "
-        f"{told[0]}, mapped over single rows {told[1]}"
-    )
 
 
 class TorchPasses:

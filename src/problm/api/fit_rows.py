@@ -1,0 +1,141 @@
+"""From a model of rows and its data to a result: `fit_rows`, which every front door calls.
+
+1. Which problem: rows in memory, in files, or on a cluster (`problm.api.stored`).
+2. A function that looks beyond its own row gets all rows in every call, and every step uses all of them
+   (`problm.problems.row_wise`): found out before the first step, and once more at the solution. If that fails the
+   solve is done again with all rows.
+3. The solve itself (`problm.solver.loop`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..linalg.space import Space
+from ..problems.rows import Columns, RowModel
+from ..solver.loop import solve
+from ..solver.problem import FEW, Problem, Theta
+from ..solver.result import Result, Status
+
+Array = NDArray[np.float64]
+ALL_ROWS = " fun looks beyond its own row, so it was always called with all rows, and every step used all of them."
+NOT_ROW_WISE = (
+    "fun looks beyond its own row (some rows get other residuals than the same rows among more): such a function needs "
+    "all rows at once, so load the data into memory and leave out client="
+)
+
+
+class NotRowWise(ValueError):
+    """A function that needs all rows at once, where there is no room for them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to solve, whatever the model."""
+
+    space: Space
+    acceptance: Any = None
+    nan_policy: str = "reject"
+    rng: np.random.Generator | int | None = 0
+    underdetermined: bool = False
+    """Whether there may be fewer residuals than parameters, as for SciPy's trf."""
+    client: Any = None
+    max_memory: int | float | str | None = None
+    callback: Callable[..., Any] | None = None
+    progress: bool | Callable[..., Any] = False
+    options: dict[str, Any] = field(default_factory=dict)
+    """Fields of `problm.solver.options.Options`."""
+
+    @property
+    def batches(self) -> bool:
+        """Whether batches were asked for, so that even a handful of rows is not simply evaluated together."""
+        asked = ("initial_batch", "max_batch", "accuracy")
+        return self.acceptance not in (None, "full") or any(self.options.get(name) is not None for name in asked)
+
+
+def fit_rows(model: RowModel, data: Any, start: Theta, settings: Settings, *, stored: bool = False) -> Result:
+    """Minimise the cost of a model over its rows.
+
+    Parameters
+    ----------
+    model
+        What evaluates rows.
+    data
+        Arrays with N rows that have been checked; none for a function that returns all residuals at once; or, if
+        ``stored``, data in files or on a cluster.
+    start
+        The point to start from.
+    settings
+        How to solve.
+    """
+    points = [*_nearby(start, settings.space), start]
+    if stored:
+        from .stored import stored_problem
+
+        model, problem, columns = stored_problem(model, points, data, settings)
+    else:
+        columns = data
+        together = not columns or (len(columns[0]) <= FEW and not settings.batches)
+        model = model.prepared(points, columns, together=together)
+        problem = model.problem(columns, settings.rng)
+    if problem.n * model.components < model.dim and not settings.underdetermined:
+        raise ValueError(
+            f"{problem.n} residual blocks cannot determine {model.dim} parameters: give more data or fix parameters"
+        )
+    began = time.perf_counter()
+    result = _solved(model, problem, start, settings, settings.options)
+    if not model.whole and not _holds(model, problem, columns, result):
+        if len(columns[0]) < problem.n:
+            raise NotRowWise(NOT_ROW_WISE)
+        left = settings.options.get("max_time", np.inf) - (time.perf_counter() - began)
+        model = model.with_all_rows()
+        options = {**settings.options, "max_time": max(left, 1e-6)}
+        result = _solved(model, model.problem(columns, settings.rng), start, settings, options)
+        result.row_wise = False
+    if model.whole and columns and result.row_wise is None and (settings.batches or len(columns[0]) > FEW):
+        result.row_wise = False
+    if result.row_wise is False:
+        result.message += ALL_ROWS
+    return result
+
+
+def _holds(model: RowModel, problem: Problem, columns: Columns, result: Result) -> bool:
+    """Whether rows are evaluated apart at the solution as they are together; unless somebody stopped the solve."""
+    if result.status in (Status.INTERRUPTED, Status.STOPPED, Status.TIME) or not columns:
+        return True
+    return model.holds(result.x, columns, problem if result.certified else None)
+
+
+def _solved(model: RowModel, problem: Problem, start: Theta, settings: Settings, options: dict[str, Any]) -> Result:
+    """One solve; what the problem holds elsewhere is given back."""
+    acceptance = "full" if model.whole else settings.acceptance or "holdout"
+    how = {**options, "acceptance": acceptance, "nan_policy": settings.nan_policy, "rng": settings.rng}
+    if model.whole:
+        how = {name: value for name, value in how.items() if name not in ("initial_batch", "max_batch")}
+    try:
+        if not settings.progress:
+            return solve(problem, start, space=settings.space, callback=settings.callback, **how)
+        from ..report.progress import showing
+
+        with showing(settings.callback, settings.progress) as callback:
+            return solve(problem, start, space=settings.space, callback=callback, **how)
+    finally:
+        problem.close()
+
+
+def _nearby(start: Theta, space: Space) -> list[Array]:
+    """Parameters a little off the start, none of them zero, within the bounds: where terms cannot hide."""
+    if not isinstance(start, np.ndarray) or start.shape != (space.dim,):
+        return []
+    sizes = np.where(start == 0.0, 1.0, np.abs(start))
+    shifts = 0.1 * (1.0 + (0.6180339887498949 * np.arange(1, space.dim + 1)) % 1.0)
+    moved = start + np.where(np.arange(space.dim) % 2, -1.0, 1.0) * shifts * sizes
+    if space.fixed is not None:
+        moved = np.where(space.fixed, start, moved)
+    return [space.inside(moved)]

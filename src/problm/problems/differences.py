@@ -1,0 +1,169 @@
+"""Derivatives of residuals by differences (`problm.support.differences`), with SciPy's wishes.
+
+Steps are relative to the parameter's size, as MINPACK's, but not below a hundredth of its size at the start (one, if it
+starts at zero): a parameter that happens to pass by zero would else be moved by less than rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..solver.problem import Theta
+from ..support.differences import EPS, derivatives, usual_step
+
+Array = NDArray[np.float64]
+
+
+class Differences:
+    """A difference scheme, its steps, and the groups of parameters that may move together.
+
+    Parameters
+    ----------
+    scheme
+        ``"2-point"``, ``"3-point"`` or ``"cs"`` (complex step).
+    dim
+        Parameters.
+    retract
+        Moves a point; None in flat space.
+    limits
+        Bounds that steps must not cross.
+    step
+        Relative steps, a number or (d,); by default those that balance the errors of rounding and truncation
+        (Press et al., 5.7).
+    sparsity
+        (m, d) sparse matrix, not zero where a residual depends on a parameter: parameters that share no residual are
+        moved together.
+    mapped
+        ``map`` or a pool's: how the function is called at several points.
+    """
+
+    def __init__(
+        self,
+        scheme: str,
+        dim: int,
+        retract: Callable[[Theta, Array], Theta] | None = None,
+        limits: tuple[Array, Array] | None = None,
+        step: Any = None,
+        sparsity: Any = None,
+        mapped: Callable[..., Iterable[Any]] = map,
+    ) -> None:
+        self.scheme, self.dim, self.limits, self.sparsity = scheme, dim, limits, sparsity
+        self.eps = EPS
+        """Of the residuals' precision."""
+        self._retract, self._map = retract, mapped
+        self._step = None if step is None else np.broadcast_to(np.asarray(step, dtype=np.float64), (dim,)).tolist()
+        self._typical: list[float] | None = None
+        self._groups: NDArray[np.int64] | None = None
+
+    @property
+    def parallel(self) -> bool:
+        """Whether the function may be called in other processes."""
+        return self._map is not map
+
+    def refine(self) -> bool:
+        """Go over from forward to central differences; whether that was possible."""
+        if self.scheme != "2-point" or self._step is not None:
+            return False
+        self.scheme = "3-point"
+        return True
+
+    def check(self, residuals: int) -> None:
+        """Raise where the sparsity is not that of so many residuals."""
+        if self.sparsity is not None and self.sparsity.shape != (residuals, self.dim):
+            raise ValueError(f"jac_sparsity has shape {self.sparsity.shape}, expected {(residuals, self.dim)}")
+
+    def jacobian(self, evaluate: Callable[[Theta], Array], theta: Theta, residuals: Array, longer: float = 1.0) -> Any:
+        """Transposed Jacobian (d, m), by the usual steps or ``longer`` ones; sparse (m, d) where a sparsity is known.
+
+        ``evaluate(point)`` gives residuals (m,); ``residuals`` are those at ``theta``.
+        """
+        if self.sparsity is not None:
+            return self._sparse(evaluate, theta, residuals, longer)
+        if not self.parallel:
+            return self._derivatives(evaluate, theta, residuals, longer)
+        points = [point for point, _ in self._points(theta, residuals, longer)]
+        values = iter(list(self._map(evaluate, points)))
+        return self._derivatives(lambda _: next(values), theta, residuals, longer)
+
+    def _derivatives(self, evaluate: Callable[[Theta], Array], theta: Theta, value: Array, longer: float) -> Array:
+        return derivatives(
+            evaluate, theta, self._sizes(theta), self.scheme,
+            value=value, retract=self._retract, limits=self.limits, eps=self.eps, longer=longer,
+        )  # fmt: skip
+
+    def _points(self, theta: Theta, residuals: Array, longer: float) -> Iterable[tuple[Theta, int]]:
+        """Where the function is evaluated, and which parameter is moved there; in flat space only that."""
+        points: list[tuple[Theta, int]] = []
+
+        def record(point: Theta) -> Array:
+            moved = int(np.argmax(point != theta)) if self._retract is None else 0
+            points.append((point if self.parallel else point[moved], moved))
+            return residuals[:1]
+
+        self._derivatives(record, theta, residuals[:1], longer)
+        return points
+
+    def _sizes(self, theta: Theta) -> list[float]:
+        """What the steps are relative to."""
+        if self._retract is not None:
+            return [1.0] * self.dim
+        sizes = np.abs(theta).tolist()
+        if self._typical is None:
+            self._typical = [size if size > 1e-12 else 1.0 for size in sizes]  # or rounding of zero
+        sizes = [max(size, 0.01 * typical) for size, typical in zip(sizes, self._typical, strict=True)]
+        if self._step is None or self.scheme == "cs":
+            return sizes
+        usual = usual_step(self.scheme, self.eps)
+        return [size * given / usual for size, given in zip(sizes, self._step, strict=True)]
+
+    def _sparse(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, longer: float) -> Any:
+        """Sparse Jacobian (m, d): the parameters of a group move at once, since no residual sees two of them."""
+        from scipy.sparse import coo_array, csr_array
+
+        moves: list[list[Any]] = [[] for _ in range(self.dim)]
+        for value, a in self._points(theta, residuals, longer):
+            moves[a].append(value)
+        sides = np.array([len(m) for m in moves])
+        others = [m[1] if len(m) > 1 else t for m, t in zip(moves, theta, strict=True)]
+        widths = np.array([m[0] - other if m else 1.0 for m, other in zip(moves, others, strict=True)])
+        widths = widths.imag if self.scheme == "cs" else widths
+        rows, columns = self.sparsity.nonzero()
+        values = np.zeros(len(rows))
+        groups = self._grouped()
+        for group in range(int(groups.max(initial=-1)) + 1):
+            members = np.flatnonzero(groups == group)
+            found = []
+            for side in range(int(sides[members].max())):  # a member at its bound is moved to one side only
+                point = theta.astype(np.complex128) if self.scheme == "cs" else theta.copy()
+                for a in members[sides[members] > side]:
+                    point[a] = moves[a][side]
+                found.append(evaluate(point))
+            mine = np.flatnonzero((groups == group)[columns] & (sides[columns] > 0))
+            at, by = rows[mine], columns[mine]
+            if self.scheme == "cs":
+                values[mine] = found[0].imag[at] / widths[by]
+            elif len(mine):
+                base = residuals[at] if len(found) < 2 else np.where(sides[by] > 1, found[1][at], residuals[at])
+                values[mine] = (found[0][at] - base) / widths[by]
+        return csr_array(coo_array((values, (rows, columns)), shape=(len(residuals), self.dim)))
+
+    def _grouped(self) -> NDArray[np.int64]:
+        """Group of each parameter (d,), first fit: members of one group share no residual."""
+        if self._groups is None:
+            by_column = self.sparsity.tocsc()
+            groups = np.full(self.dim, -1)
+            taken: list[NDArray[np.bool_]] = []
+            for a in range(self.dim):
+                mine = by_column.indices[by_column.indptr[a] : by_column.indptr[a + 1]]
+                free = (g for g, used in enumerate(taken) if not used[mine].any())
+                g = next(free, len(taken))
+                if g == len(taken):
+                    taken.append(np.zeros(by_column.shape[0], dtype=bool))
+                taken[g][mine] = True
+                groups[a] = g
+            self._groups = groups
+        return self._groups

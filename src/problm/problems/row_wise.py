@@ -1,0 +1,238 @@
+"""Does a residual function treat every row by itself?
+
+Batches and chunks are only right for functions whose residual of a row does not depend on the other rows of the call.
+``t - t[0]``, ``cumsum``, ``y / y.sum()``, convolutions, closures over arrays of full length and noise are different.
+Nobody says so in advance, so it is tried:
+
+- Before the first step (`is_row_wise`), on 64 rows: both ends, a run in the middle, and rows from all over. They are
+  evaluated together, in order; then one half of them shuffled and the other half backwards. Every row must get the
+  same values. A value taken from the first or last row, an extreme, a mean, a sum, the number of rows, neighbours and
+  ranks all differ between a set and at least one of its halves. This is done at parameters that are moved a little
+  from the start, where a zero cannot hide a term.
+- At the solution, where the function is evaluated on all rows at once and in chunks (`agree`): what few rows carry,
+  such as the convolution of one narrow line, shows there.
+
+Values may differ by rounding: a product or an exponential may be computed in another order for another number of rows.
+The first tolerance is relative to the largest value. Where it is exceeded, a second one is what the values change by
+when the parameters change in their last digits, which knows how the function amplifies rounding.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..solver.problem import Theta
+
+Columns = tuple[NDArray[Any], ...]
+Evaluate = Callable[[Theta, Columns], Sequence[NDArray[Any]]]
+"""``(theta, rows) ->`` arrays with an entry for each of the rows along the first axis: residuals, derivatives."""
+ROWS = 64
+_EIGHTH = ROWS // 8
+_GOLDEN = 0.6180339887498949
+_SPREAD = (_GOLDEN * np.arange(1, ROWS // 2 + 1)) % 1.0
+_SHUFFLED = np.argsort((_GOLDEN * np.arange(1, ROWS + 1)) % 1.0)
+RELATIVE = 1e-9
+"""Differences that are taken for rounding without a question, relative to the largest value."""
+_TOGETHER = 1 << 22
+"""Residuals up to which all rows may be evaluated in one call to compare them with chunks."""
+_PIECES = 16
+"""Chunks to compare with their halves beyond that."""
+_AMPLIFIED = 64.0
+"""Largest difference by rounding, in units of the effect of a change of the parameters by four units in the last
+place."""
+
+
+def is_row_wise(evaluate: Evaluate, points: Sequence[Theta], columns: Columns) -> bool:
+    """Whether rows get the same values in any company.
+
+    Parameters
+    ----------
+    evaluate
+        The function, and its derivatives if they are the user's.
+    points
+        Parameters to try: the next one is tried where the values at the last were not finite, or raised.
+    columns
+        Arrays with N rows; about 128 rows are evaluated at a point.
+
+    Examples
+    --------
+    >>> t = np.linspace(0.0, 1.0, 1000)
+    >>> is_row_wise(lambda a, rows: [a * np.exp(rows[0])], [2.0], (t,))
+    True
+    >>> is_row_wise(lambda a, rows: [a * (rows[0] - rows[0].mean())], [2.0], (t,))
+    False
+    """
+    chosen = tried_rows(len(columns[0]))
+    together = tuple(c[chosen] for c in columns)
+    order = _SHUFFLED[len(chosen) > _SHUFFLED]
+    halves = order[: len(order) // 2], order[len(order) // 2 :][::-1]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for last, theta in enumerate(points, 1 - len(points)):
+            try:
+                whole = evaluate(theta, together)
+            except Exception:
+                if last == 0:
+                    return False  # it may need all rows; if it does not work at all, the call with all of them tells
+                continue
+            for half in halves:
+                if len(half) and not _half_agrees(evaluate, theta, together, whole, half):
+                    return False
+            if all(np.isfinite(v).all() for v in whole):
+                return True
+    return True
+
+
+def tried_rows(n: int) -> NDArray[np.int64]:
+    """Rows to try, ascending: both ends, a run in the middle, and rows from all over; all if there are few.
+
+    Examples
+    --------
+    >>> tried_rows(5)
+    array([0, 1, 2, 3, 4])
+    >>> len(tried_rows(10**6)) <= ROWS
+    True
+    """
+    if n <= ROWS:
+        return np.arange(n)
+    middle = int(_GOLDEN * (n - 2 * _EIGHTH))
+    parts = (np.arange(_EIGHTH), np.arange(n - _EIGHTH, n), np.arange(middle, middle + 2 * _EIGHTH))
+    return np.unique(np.concatenate([*parts, (_SPREAD * n).astype(np.int64)]))
+
+
+def _half_agrees(
+    evaluate: Evaluate, theta: Theta, together: Columns, whole: Sequence[NDArray[Any]], half: NDArray[np.int64]
+) -> bool:
+    try:
+        apart = evaluate(theta, tuple(c[half] for c in together))
+    except Exception:
+        return False
+    if any(np.shape(v)[:1] != np.shape(together[0])[:1] for v in whole):
+        return False
+
+    def noise() -> Sequence[NDArray[Any]]:
+        return rounding(lambda point: evaluate(point, together), theta, whole)
+
+    return agree(apart, [v[half] for v in whole], noise)
+
+
+def agree(
+    found: Sequence[NDArray[Any]],
+    expected: Sequence[NDArray[Any]],
+    noise: Callable[[], Sequence[NDArray[Any]]] | None = None,
+) -> bool:
+    """Whether values are the same up to rounding; ``noise`` tells its size, column by column, where that is asked."""
+    allowed: Sequence[NDArray[Any]] | None = None
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        if a.shape != b.shape:
+            return False
+        if np.array_equal(a, b):
+            continue
+        finite = np.isfinite(b)
+        if not (np.array_equal(np.isfinite(a), finite) and np.array_equal(a[~finite], b[~finite], equal_nan=True)):
+            return False
+        with np.errstate(all="ignore"):
+            difference = _largest(np.where(finite, np.abs(a - b), 0.0))
+            size = _largest(np.where(finite, np.abs(b), 0.0))
+        least = RELATIVE if b.dtype.itemsize >= 8 or b.dtype.kind not in "fc" else 1e-5
+        if (difference <= least * size).all():
+            continue
+        if noise is None:
+            return False
+        allowed = noise() if allowed is None else allowed
+        if (difference > np.maximum(least * size, _AMPLIFIED * allowed[i])).any():
+            return False
+    return True
+
+
+def rounding(
+    evaluate: Callable[[Theta], Sequence[NDArray[Any]]], theta: Theta, values: Sequence[NDArray[Any]]
+) -> Sequence[NDArray[Any]]:
+    """What the values change by when parameters change in their last digits; nothing where they are no numbers."""
+    if not isinstance(theta, np.ndarray) or theta.dtype.kind != "f":
+        return [np.zeros(()) for _ in values]
+    with np.errstate(all="ignore"):
+        moved = evaluate(theta * (1.0 + 4.0 * np.finfo(np.float64).eps))
+        changes = [np.abs(b - a) for a, b in zip(values, moved, strict=True)]
+    return [_largest(np.where(np.isfinite(c), c, 0.0)) for c in changes]
+
+
+class Comparison:
+    """Residuals of all rows in one call, against those of chunks at the same point.
+
+    Parameters
+    ----------
+    evaluate
+        ``(theta, rows) -> (k p,)`` residuals.
+    columns
+        Arrays with N rows.
+    components
+        Residuals p of a row.
+    chunk
+        Rows that are usually evaluated together.
+    """
+
+    def __init__(
+        self, evaluate: Callable[[Theta, Columns], NDArray[Any]], columns: Columns, components: int, chunk: int
+    ) -> None:
+        self._evaluate, self._columns, self._components, self._chunk = evaluate, columns, components, chunk
+        self.possible = len(columns[0]) * components <= _TOGETHER
+        self._together: tuple[Theta, NDArray[Any]] | None = None
+        self._agreed: tuple[Theta, bool] | None = None
+
+    def together(self, theta: Theta) -> NDArray[Any] | None:
+        """Residuals of all rows by one call, kept for the comparison; None where there are too many."""
+        if not self.possible:
+            return None
+        found = self._evaluate(theta, self._columns)
+        self._together, self._agreed = (theta, found), None
+        return found
+
+    def compare(self, theta: Theta, start: int, residuals: NDArray[Any]) -> None:
+        """Note whether the residuals of the rows from ``start`` on, by a call of their own, are the same."""
+        if self._together is None or self._together[0] is not theta:
+            return
+        at = start * self._components
+        together = self._together[1][at : at + len(residuals)]
+        same = np.array_equal(residuals, together)
+        if not same:
+            rows = tuple(c[start : start + len(residuals) // self._components] for c in self._columns)
+            same = self._same(theta, rows, residuals, together)
+        self._agreed = (theta, same and (self._agreed is None or self._agreed[1]))
+
+    def agreed(self, theta: Theta) -> bool:
+        """Whether they are the same at ``theta``.
+
+        Costs nothing where they have just been compared. Where there are too many, some pieces are compared only.
+        """
+        if self._agreed is not None and self._agreed[0] is theta:
+            return self._agreed[1]
+        n, chunk = len(self._columns[0]), self._chunk
+        if self.together(theta) is not None:
+            for at in range(0, n, chunk):
+                self.compare(theta, at, self._evaluate(theta, tuple(c[at : at + chunk] for c in self._columns)))
+            return self._agreed is None or self._agreed[1]
+        half = chunk // 2
+        for at in np.linspace(0, n - chunk, _PIECES).astype(int).tolist():
+            rows = tuple(c[at : at + chunk] for c in self._columns)
+            parts = tuple(c[:half] for c in rows), tuple(c[half:] for c in rows)
+            apart = np.concatenate([self._evaluate(theta, part) for part in parts])
+            if not self._same(theta, rows, apart, self._evaluate(theta, rows)):
+                return False
+        return True
+
+    def _same(self, theta: Theta, rows: Columns, found: NDArray[Any], expected: NDArray[Any]) -> bool:
+        def noise() -> Sequence[NDArray[Any]]:
+            return rounding(lambda point: [self._evaluate(point, rows)], theta, [found])
+
+        return agree([found], [expected], noise)
+
+
+def _largest(values: NDArray[Any]) -> NDArray[Any]:
+    """Over the rows; one value for each column, (), (p,) or (p, d)."""
+    return np.asarray(values.max(axis=0, initial=0.0))
