@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from problm import Reconstruction, read_bal, read_colmap
 from problm.losses import LOSSES, Loss
-from problm.solver.checkpoint import _unpack
+from problm.solver.checkpoint_file import unpack
 from problm.vision.bundle.adjust import bundle_adjustment
 from problm.vision.bundle.camera_models import DISTORTIONS, MODELS, PLACES, Intrinsics, project
 from problm.vision.bundle.problem import BundleProblem, start_point
@@ -346,7 +346,7 @@ def test_a_stopped_solve_goes_on_from_its_checkpoint(tmp_path):
     grown = next(i for i, size in enumerate(sizes) if size > sizes[0])
     first = bundle_adjustment(start, checkpoint=file, checkpoint_every=0.0, max_iter=grown + 1)
     assert first.result.batch_size < 20_000
-    assert len(_unpack(file)["order"]["ends"]) > 1  # where the order was cut, without which other blocks would be drawn
+    assert len(unpack(file)["order"]["ends"]) > 1  # where the order was cut, without which other blocks would be drawn
     rest = bundle_adjustment(start, checkpoint=file, checkpoint_every=0.0)
     assert rest.result.history.batch_size == whole.result.history.batch_size  # the same blocks, in the same order
     np.testing.assert_allclose(rest.result.history.cost, whole.result.history.cost, rtol=1e-9)

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from ...linalg.normal import Normal
 from ...losses import RULES, USER_CODE, Loss
-from ...sampling.columns import SampledColumns
-from ...sampling.order import RandomOrder
 from ...solver.problem import Problem, Theta
 from ...support.reduction import add_pairwise
 from ..row_wise import ROWS, Evaluate, agree, is_row_wise
 from ..rows import Columns, Modelled
+from ..sampled import SampledProblem
 
 Array = NDArray[np.float64]
 CHUNK = 8192
@@ -202,7 +201,7 @@ def error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
-class DeviceProblem(Modelled[DeviceModel]):
+class DeviceProblem(SampledProblem, Modelled[DeviceModel]):
     """Residual blocks of columns in memory, evaluated chunk by chunk on a device."""
 
     fused = True
@@ -210,9 +209,8 @@ class DeviceProblem(Modelled[DeviceModel]):
     """Smaller batches are filled up to it."""
 
     def __init__(self, model: DeviceModel, columns: Columns, rng: np.random.Generator | int | None = 0) -> None:
-        super().__init__(model)
-        self.data = SampledColumns(columns, rng)
-        self.n = self.data.n
+        Modelled.__init__(self, model)
+        SampledProblem.__init__(self, columns, model.dim, rng)
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         passes = self.model.passes
@@ -275,19 +273,6 @@ class DeviceProblem(Modelled[DeviceModel]):
             if not agree([costs(at, True)[overlap[1]]], [costs(last, False)[overlap[0]]]):
                 return False
         return True
-
-    def boundary(self, position: int) -> int:
-        return self.data.order.boundary(position)
-
-    def random_order(self) -> RandomOrder:
-        return self.data.order
-
-    def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
-        """The user's row numbers at the positions [lo, hi)."""
-        return self.data.order.indices(lo, hi)
-
-    def release(self) -> None:
-        self.data.release()
 
     def _results(self, function: Any, theta: Theta, lo: int, hi: int) -> Iterator[tuple[int, int, Any]]:
         """Results of the chunks in their order; several are under way while the next is prepared."""

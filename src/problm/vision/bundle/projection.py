@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ...jit.choice import by_number
 from ...jit.njit import part
 from .camera_models import DISTORTIONS, PLACES, Distortion
 
@@ -37,61 +38,30 @@ def _coefficients(count: int) -> Callable[..., Any]:
 
 
 def distorted_by_number(distortions: Iterable[Distortion]) -> Callable[..., Any]:
-    """A compiled function of number, u, v and k: (u', v'), and the derivatives with respect to u and v."""
-
-    def choice(number: int, distortion: Distortion, otherwise: Any) -> Any:
-        apply = _part(distortion.apply)
-
-        @_part
-        def last(found, u, v, k):  # type: ignore[no-untyped-def]
-            return apply(u, v, k)
-
-        @_part
-        def chosen(found, u, v, k):  # type: ignore[no-untyped-def]
-            if found == number:
-                return apply(u, v, k)
-            return otherwise(found, u, v, k)
-
-        return last if otherwise is None else chosen
-
-    chosen = None
-    for number, distortion in enumerate(distortions):
-        chosen = choice(number, distortion, chosen)
-    assert chosen is not None
-    return chosen
+    """A compiled function of number, u, v and k: (u', v'), and the derivatives by u and v."""
+    return by_number([_part(distortion.apply) for distortion in distortions])
 
 
 def columns_by_number(distortions: Iterable[Distortion]) -> Callable[..., Any]:
-    """A compiled function that writes the derivatives of a pixel with respect to the free coefficients into J (2, n).
+    """A compiled function that writes the derivatives of a pixel by the free coefficients into J (2, n).
 
     Its arguments: number, u, v, k, fx, fy; ``local``, the place of each column in J, -1 for one that is not free; J.
     """
 
-    def choice(number: int, distortion: Distortion, otherwise: Any) -> Any:
+    def columns(distortion: Distortion) -> Callable[..., Any]:
         count, by_coefficients = len(distortion.names), _part(distortion.by_coefficients)
 
         @_part
-        def last(found, u, v, k, fx, fy, local, J):  # type: ignore[no-untyped-def]
+        def write(u, v, k, fx, fy, local, J):  # type: ignore[no-untyped-def]
             by = by_coefficients(u, v, k, fx, fy)
             for j in range(count):
                 c = local[10 + j]
                 if c >= 0:
                     J[0, c], J[1, c] = by[j]
 
-        @_part
-        def chosen(found, u, v, k, fx, fy, local, J):  # type: ignore[no-untyped-def]
-            if found == number:
-                last(found, u, v, k, fx, fy, local, J)
-            else:
-                otherwise(found, u, v, k, fx, fy, local, J)
+        return write
 
-        return last if otherwise is None else chosen
-
-    chosen = None
-    for number, distortion in enumerate(distortions):
-        chosen = choice(number, distortion, chosen)
-    assert chosen is not None
-    return chosen
+    return by_number([columns(distortion) for distortion in distortions])
 
 
 coefficients = _coefficients(PLACES - 4)
