@@ -83,7 +83,7 @@ def test_stdout_that_is_full(folder):
 
 def test_a_checkpoint_without_room(tmp_path, monkeypatch):
     """The error reaches the user, with the best point; the checkpoint before stays as it was."""
-    import problm.solver.checkpoint
+    import problm.solver.checkpoint.state
 
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 4, 20_000)
@@ -108,7 +108,7 @@ def test_a_checkpoint_without_room(tmp_path, monkeypatch):
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(problm.solver.checkpoint, "write_atomically", write)
+        patch.setattr(problm.solver.checkpoint.state, "write_atomically", write)
         with pytest.raises(OSError, match="No space left") as caught:
             solve(checkpoint=path, checkpoint_every=0.0)
     assert "best point" in caught.value.__notes__[0]

@@ -17,7 +17,7 @@ from problm.losses import Loss
 from problm.problems.rows import FunctionModel
 from problm.sampling.order import RandomOrder
 from problm.solver.checkpoint import Checkpoint
-from problm.solver.checkpoint_file import decode, encode, pack, unpack
+from problm.solver.checkpoint.file import decode, encode, pack, unpack
 
 START = np.array([1.0, 1.0, 0.0])
 

@@ -14,8 +14,8 @@ from problm.kernels import kernel as kernels
 from problm.linalg.normal import Normal
 from problm.losses import Loss
 from problm.problems import out_of_core
-from problm.solver import checkpoint as checkpoints
-from problm.solver.checkpoint_file import pack, unpack
+from problm.solver.checkpoint import state as checkpoints
+from problm.solver.checkpoint.file import pack, unpack
 from problm.solver.journal import Journal, same
 from problm.solver.loop import solve
 from problm.solver.problem import Problem

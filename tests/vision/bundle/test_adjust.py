@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from problm import Reconstruction, read_bal, read_colmap
 from problm.losses import LOSSES, Loss
-from problm.solver.checkpoint_file import unpack
+from problm.solver.checkpoint.file import unpack
 from problm.vision.bundle.adjust import bundle_adjustment
 from problm.vision.bundle.camera_models import DISTORTIONS, MODELS, PLACES, Intrinsics, project
 from problm.vision.bundle.problem import BundleProblem, start_point

@@ -1,7 +1,7 @@
 """The file of a checkpoint: a ``.npz`` of plain arrays, and numbers as JSON, which keeps all digits of a float.
 
 It may come from a stranger. Nothing in it can run code; it takes no more memory than its own size explains, and what it
-says is checked by whoever restores it (`problm.solver.checkpoint`).
+says is checked by whoever restores it (`problm.solver.checkpoint.state`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.normal import Normal
-from ..support.npy import load_arrays
+from ...linalg.normal import Normal
+from ...support.npy import load_arrays
 
 _ARRAY, _TUPLE, _NORMAL = "#array", "#tuple", "#normal"
 

@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..linalg.normal import Normal
-from ..support.files import write_atomically
-from ..support.version import __version__
-from .checkpoint_file import pack, unpack
-from .journal import Journal, same
-from .run import Run
+from ...linalg.normal import Normal
+from ...support.files import write_atomically
+from ...support.version import __version__
+from ..journal import Journal, same
+from ..run import Run
+from .file import pack, unpack
 
 FORMAT = "problm.checkpoint"
 VERSION = 5
