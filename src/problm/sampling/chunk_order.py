@@ -20,12 +20,11 @@ If the chunks run out they are drawn again, and a row may then occur twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .order import RandomOrder, as_generator
+from .order import DrawnOrder, RandomOrder
 
 Index = NDArray[np.int64]
 GROUPS = 64
@@ -62,7 +61,7 @@ class Segment:
         return rows
 
 
-class ChunkOrder:
+class ChunkOrder(DrawnOrder):
     """A random order of the rows of a chunked file, drawn only as far as it is needed.
 
     Parameters
@@ -74,13 +73,12 @@ class ChunkOrder:
     """
 
     def __init__(self, ends: Index, fine: bool, least: int, rng: np.random.Generator | int | None = 0) -> None:
+        super().__init__(rng)
         self.n = int(ends[-1])
         self.ends = ends
         self.least = min(least, len(ends))
         self.fine = fine
         self.segments: list[Segment] = []
-        self._rng = rng
-        self._states: list[Any] = []  # of the generator, before each draw
         self._chunks: RandomOrder | None = None
         self.anew = -1
         """Number of times that the chunks ran out and were drawn again."""
@@ -115,24 +113,13 @@ class ChunkOrder:
         """Positions, counted from lo, at which the sampling units of [lo, hi) begin."""
         return np.concatenate([s.lo - lo + s.groups for s in self.between(lo, hi)])
 
-    def state(self) -> dict[str, Any]:
-        """State from which the order can be restored: its cuts, and the generator before each draw and now."""
-        now = self._rng.bit_generator.state if isinstance(self._rng, np.random.Generator) else None
-        return {"ends": [s.hi for s in self.segments], "states": list(self._states), "now": now}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore a state by drawing again. A Generator of the user's is set back as well."""
-        self._rng = as_generator(self._rng)
-        for end, before in zip(state["ends"], state["states"], strict=True):
-            self._rng.bit_generator.state = before
-            self._extend(end)
-        if state["now"] is not None:
-            self._rng.bit_generator.state = state["now"]
+    @property
+    def cuts(self) -> list[int]:
+        return [s.hi for s in self.segments]
 
     def _extend(self, end: int) -> None:
         rows = end - self.drawn
-        self._rng = rng = as_generator(self._rng)
-        self._states.append(rng.bit_generator.state)
+        rng = self._drawing()
         chosen = self._draw_chunks(rows)
         order = rng.permutation(len(chosen))  # random groups: chunks come out of the draw in ascending order
         chosen = chosen[order]

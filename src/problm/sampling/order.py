@@ -13,6 +13,7 @@ The last segment, everything that is left, is the complement in ascending order.
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -62,17 +63,53 @@ def by_searching(chosen: Index, taken: Index, union: Index) -> None:
         union.sort(kind="stable")
 
 
-class RandomOrder:
+class DrawnOrder(ABC):
+    """An order that is drawn segment by segment, and can be drawn again from what a checkpoint holds."""
+
+    def __init__(self, rng: np.random.Generator | int | None) -> None:
+        self._rng = rng  # a Generator is made of it at the first draw: making one takes longer than a small fit
+        self._states: list[Any] = []  # of the generator, before each draw
+
+    @property
+    @abstractmethod
+    def cuts(self) -> list[int]:
+        """Where the segments end."""
+
+    @abstractmethod
+    def _extend(self, end: int) -> None:
+        """Draw a segment up to this position."""
+
+    def _drawing(self) -> np.random.Generator:
+        """The generator, for one draw."""
+        self._rng = rng = as_generator(self._rng)
+        self._states.append(rng.bit_generator.state)
+        return rng
+
+    def state(self) -> dict[str, Any]:
+        """State from which the order can be restored: its cuts, and the generator before each draw and now."""
+        now = self._rng.bit_generator.state if isinstance(self._rng, np.random.Generator) else None
+        return {"ends": self.cuts, "states": list(self._states), "now": now}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore a state by drawing again. A Generator of the user's is set back as well."""
+        self._rng = as_generator(self._rng)
+        for end, before in zip(state["ends"], state["states"], strict=True):
+            self._rng.bit_generator.state = before
+            self._extend(end)
+        if state["now"] is not None:
+            self._rng.bit_generator.state = state["now"]
+
+
+class RandomOrder(DrawnOrder):
     """A lazily drawn random order of ``n`` rows."""
 
     def __init__(self, n: int, rng: np.random.Generator | int | None = 0) -> None:
+        super().__init__(rng)
         self.n = n
         self.drawn = 0
         self.segments: list[Index] = []
         self._ends: list[int] = [0]
-        self._states: list[Any] = []  # of the generator, before each draw
         self._taken: Index = _NONE  # all rows drawn, ascending
-        self._rng = rng  # a Generator is made of it at the first draw: making one takes longer than a small fit
 
     def boundary(self, position: int) -> int:
         """The least place at or after ``position`` where the order may be cut."""
@@ -92,26 +129,15 @@ class RandomOrder:
         parts = self.segments[first:last]
         return parts[0] if len(parts) == 1 else np.concatenate([_NONE, *parts])
 
-    def state(self) -> dict[str, Any]:
-        """State from which the order can be restored: its cuts, and the generator before each draw and now."""
-        now = self._rng.bit_generator.state if isinstance(self._rng, np.random.Generator) else None
-        return {"ends": self._ends[1:], "states": list(self._states), "now": now}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore a state by drawing again. A Generator of the user's is set back as well."""
-        self._rng = as_generator(self._rng)
-        for end, before in zip(state["ends"], state["states"], strict=True):
-            self._rng.bit_generator.state = before
-            self._extend(end)
-        if state["now"] is not None:
-            self._rng.bit_generator.state = state["now"]
+    @property
+    def cuts(self) -> list[int]:
+        return self._ends[1:]
 
     def _extend(self, end: int) -> None:
         free, m = self.n - self.drawn, end - self.drawn
         if m > free:
             raise ValueError(f"cannot draw {m} rows: {free} of {self.n} are left")
-        self._rng = rng = as_generator(self._rng)
-        self._states.append(rng.bit_generator.state)
+        rng = self._drawing()
         rows = self._draw(rng, free, m)
         if not self.drawn:
             self._taken = rows
