@@ -18,6 +18,7 @@ _WHERE = {
     "least_squares": "api.least_squares",
     "curve_fit": "api.curve_fit",
     "fit": "api.fit",
+    "find_peaks_model": "api.find_peaks",
     "Fit": "inference.fit",
     "check_jacobian": "api.check_jacobian",
     "formula": "models.formula",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from . import models as models
     from .api.check_jacobian import check_jacobian as check_jacobian
     from .api.curve_fit import curve_fit as curve_fit
+    from .api.find_peaks import find_peaks_model as find_peaks_model
     from .api.fit import fit as fit
     from .api.least_squares import least_squares as least_squares
     from .api.separable_fit import SeparableFit as SeparableFit

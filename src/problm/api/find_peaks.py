@@ -1,0 +1,151 @@
+"""Peaks on a background, their number chosen by the Bayesian information criterion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import models
+from ..inference.fit import Fit
+from ..models.model import Model
+from .fit import fit
+
+Array = NDArray[np.float64]
+_POINTS = 1_000
+"""Places at which a new peak is looked for."""
+_BACKGROUNDS = ("constant_background", "line", "quadratic")
+
+
+def find_peaks_model(
+    x: Any,
+    y: Any,
+    *,
+    peak: str = "gaussian",
+    background: str | Sequence[str] = _BACKGROUNDS,
+    max_peaks: int = 12,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    **options: Any,
+) -> Fit:
+    """Fit peaks on a background; how many, where and on which background the data decide.
+
+    Peaks are added where the residuals of the fit so far hold the most, one after the other, all parameters being
+    fitted anew, until two more do not lower the Bayesian information criterion. Of the backgrounds the one with the
+    lowest criterion is taken. Heights are positive, centres lie within the data, and widths between the distance of
+    points and half the range.
+
+    Parameters
+    ----------
+    x, y : (N,) array_like
+    peak : str
+        A peak of `problm.models` with the parameters amplitude (or area), center and one or more of sigma, gamma, ...
+    background : str or sequence of str
+        Names of models of `problm.models` to choose from.
+    max_peaks : int
+    sigma, absolute_sigma, **options
+        As for `problm.fit`.
+
+    Returns
+    -------
+    `Fit`
+        Of the sum of the peaks, in ascending order of their centers, and the background: ``fit.model.terms``. The
+        model can be edited and fitted again: ``problm.fit(fit.model + problm.models.gaussian(), x, y)``.
+
+    Examples
+    --------
+    >>> import numpy as np, problm
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.linspace(0, 100, 1000)
+    >>> y = 5 * np.exp(-0.5 * ((x - 30) / 2) ** 2) + 2 * np.exp(-0.5 * ((x - 37) / 3) ** 2) + 0.02 * x + 1
+    >>> fit = problm.find_peaks_model(x, y + 0.1 * rng.standard_normal(x.size))
+    >>> [term.kind for term in fit.model.terms]
+    ['gaussian', 'gaussian', 'line']
+    >>> print(fit.params["center_1"], "and", fit.params["center_2"])
+    center_1 = 29.995 ± 0.016 and center_2 = 36.958 ± 0.053
+    """
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if x.ndim != 1 or x.shape != y.shape or len(x) < 10:
+        raise ValueError(f"find_peaks_model: x and y must be of one length, at least 10; got {x.shape} and {y.shape}")
+    shape = getattr(models, peak)()
+    names = (background,) if isinstance(background, str) else tuple(background)
+    kept = {"sigma": sigma, "absolute_sigma": absolute_sigma, **options}
+    found = [_grown(shape, getattr(models, name)(), x, y, max_peaks, kept) for name in names]
+    return _ascending(min(found, key=lambda f: f.bic), shape, x, y, kept)
+
+
+def _grown(peak: Model, background: Model, x: Array, y: Array, most: int, options: dict[str, Any]) -> Fit:
+    """The best of the fits with 0, 1, 2, ... peaks on a background."""
+    best = last = fit(background, x, y, **options)
+    model, theta, since = background, last.values, 0
+    width = len(peak.parameters)
+    for count in range(1, most + 1):
+        model = peak + model
+        added = _next_peak(peak, x, last.residuals / last._deviations())
+        last = fit(model, x, y, p0=np.concatenate([added, theta]), bounds=_bounds(peak, x, count, model), **options)
+        theta = last.values
+        if last.bic < best.bic and np.isfinite(last.errors[:width]).all():
+            best, since = last, 0
+        else:
+            since += 1
+        if since == 2:
+            break
+    return best
+
+
+def _next_peak(peak: Model, x: Array, residuals: Array) -> Array:
+    """The peak that explains most of the residuals: height, center and widths."""
+    order = np.argsort(x)
+    step = -(-len(x) // _POINTS)
+    cut = len(x) // step * step
+    at = x[order][:cut].reshape(-1, step).mean(axis=1)
+    rest = residuals[order][:cut].reshape(-1, step).mean(axis=1)
+    span = float(at[-1] - at[0])
+    best, found = -np.inf, np.ones(len(peak.parameters))
+    for size in span / np.array([400.0, 200.0, 100.0, 50.0, 25.0, 12.0, 6.0]):
+        if size < 0.7 * span / len(at):
+            continue
+        # The shape around every point; a peak of unit height or area.
+        others = [_first(name, size) for name in peak.parameters[2:]]
+        profile = np.asarray(peak(np.subtract.outer(at, at).ravel(), 1.0, 0.0, *others)).reshape(len(at), -1)
+        overlap, power = profile.T @ rest, np.sum(profile * profile, axis=0)
+        gain = np.where(overlap > 0.0, overlap, 0.0) ** 2 / power
+        k = int(np.argmax(gain))
+        if gain[k] > best:
+            best, found = float(gain[k]), np.array([max(overlap[k], 1e-12) / power[k], at[k], *others])
+    return found
+
+
+def _first(name: str, size: float) -> float:
+    """A start of a further parameter of a peak: a width has the size, others are pure numbers."""
+    return size if name.startswith(("sigma", "gamma")) else 0.5 if name in ("fraction", "asymmetry") else 1.5
+
+
+def _bounds(peak: Model, x: Array, count: int, model: Model) -> tuple[Array, Array]:
+    lower, upper = np.full(len(model.parameters), -np.inf), np.full(len(model.parameters), np.inf)
+    span = float(np.ptp(x))
+    for k in range(count):
+        for i, name in enumerate(peak.parameters):
+            place = k * len(peak.parameters) + i
+            if i == 0:
+                lower[place] = 0.0
+            elif i == 1:
+                lower[place], upper[place] = x.min(), x.max()
+            elif name.startswith(("sigma", "gamma")):
+                lower[place], upper[place] = 0.3 * span / len(x), 0.5 * span
+            elif name == "fraction":
+                lower[place], upper[place] = 0.0, 1.0
+    return lower, upper
+
+
+def _ascending(found: Fit, peak: Model, x: Array, y: Array, options: dict[str, Any]) -> Fit:
+    """The same fit with its peaks in the order of their centers."""
+    width = len(peak.parameters)
+    count = len(found.model.terms) - 1 if found.model.terms else 0
+    if count < 2:
+        return found
+    peaks = found.values[: count * width].reshape(count, width)
+    theta = np.concatenate([peaks[np.argsort(peaks[:, 1])].ravel(), found.values[count * width :]])
+    return fit(found.model, x, y, p0=theta, bounds=_bounds(peak, x, count, found.model), **options)
