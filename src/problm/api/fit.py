@@ -96,8 +96,8 @@ def fit(
         given = dict(zip(tied.free, start.tolist(), strict=True))
     held = dict(fixed) if isinstance(fixed, Mapping) else {}
     known = {**by_name(tied.free, given, "p0"), **by_name(tied.free, held, "fixed")}
-    limits = _limits(bounds, tied.free)
-    mask = _mask(fixed, tied.free)
+    limits = bounds_of(bounds, tied.free)
+    mask = mask_of(fixed, tied.free)
     rest = [k for k in range(len(tied.free)) if k not in known]
     partial = partial_model(curve, known, rest)
     start = np.array([known.get(k, 1.0) for k in range(len(tied.free))])
@@ -212,7 +212,7 @@ def _names(model: Any, p0: Any) -> tuple[str, ...]:
     return names
 
 
-def _limits(bounds: Any, names: Sequence[str]) -> tuple[Array, Array]:
+def bounds_of(bounds: Any, names: Sequence[str]) -> tuple[Array, Array]:
     lower, upper = np.full(len(names), -np.inf), np.full(len(names), np.inf)
     if isinstance(bounds, Mapping):
         for k, pair in by_name(tuple(names), bounds, "bounds").items():
@@ -229,7 +229,7 @@ def _limits(bounds: Any, names: Sequence[str]) -> tuple[Array, Array]:
     return lower, upper
 
 
-def _mask(fixed: Any, names: Sequence[str]) -> NDArray[np.bool_] | None:
+def mask_of(fixed: Any, names: Sequence[str]) -> NDArray[np.bool_] | None:
     if fixed is None:
         return None
     wanted = [fixed] if isinstance(fixed, str) else list(fixed)

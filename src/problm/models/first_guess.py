@@ -100,7 +100,7 @@ def alternatives(model: Guessable, x: Any, y: Any, count: int = 6, trials: int =
     return _distinct(sorted(ends, key=search.cost), sorted(everything))[:count]
 
 
-def _prepared(model: Guessable, x: Any, y: Any) -> tuple[_Search, list[list[int]], dict[int, Shape], dict[int, Array]]:
+def _prepared(model: Guessable, x: Any, y: Any) -> tuple[Search, list[list[int]], dict[int, Shape], dict[int, Array]]:
     """The search, groups of shape parameters, their roles and candidates."""
     body, d = model.body, len(model.parameters)
     assert body is not None
@@ -112,7 +112,7 @@ def _prepared(model: Guessable, x: Any, y: Any) -> tuple[_Search, list[list[int]
     waves = any(r.role == "frequency" for r in roles.values())
     few, target = _reduced(columns, values, waves)
     candidates = {i: candidates_of(roles[i], few, columns, values) for i in shape}
-    search = _Search(model, body, by, linear, few, target)
+    search = Search(model, body, by, linear, few, target)
     return search, shape_groups(by, body, linear, shape), roles, candidates
 
 
@@ -155,7 +155,7 @@ def _reduced(columns: list[Array], values: Array, waves: bool) -> tuple[list[Arr
     return [columns[0][:cut].reshape(bins, size).mean(axis=1)], np.median(values[:cut].reshape(bins, size), axis=1)
 
 
-class _Search:
+class Search:
     """The search over shape parameters, on the reduced data."""
 
     def __init__(
@@ -203,7 +203,7 @@ class _Search:
         """Search each group again with the others fixed: the first ones were placed before the others."""
         everything = {i for g in groups for i in g}
         for group in groups:
-            tried = np.concatenate([theta[None, :], _combinations(group, candidates, theta)])
+            tried = np.concatenate([theta[None, :], combinations(group, candidates, theta)])
             theta = tried[int(np.argmin(self.costs(tried, everything)))]
         return theta
 
@@ -217,7 +217,7 @@ class _Search:
         while left:
             trials = []
             for group in left if first is None or placed else [groups[first]]:
-                tried = _combinations(group, candidates, theta)
+                tried = combinations(group, candidates, theta)
                 cost = self.costs(tried, placed | set(group))
                 order = _valleys(cost, [len(candidates[i]) for i in group])
                 trials.append((float(cost[order[0]]), group, tried[order]))
@@ -233,7 +233,7 @@ class _Search:
         """Linear parameters whose term needs no shape parameter that is not placed yet."""
         return [k for k in self.linear if self.depends[k] <= placed]
 
-    def _matrices(self, points: Array, placed: set[int]) -> tuple[Array, Array, list[int]]:
+    def matrices(self, points: Array, placed: set[int]) -> tuple[Array, Array, list[int]]:
         """``g_k`` (points, k, n) and ``y - g_0`` (points, n)."""
         active = self._active(placed)
         # What is the same for all points is evaluated once.
@@ -249,7 +249,7 @@ class _Search:
         return G, self.target - wide[-1], active
 
     def _solve(self, points: Array, placed: set[int]) -> tuple[Array, Array, list[int]]:
-        G, rest, active = self._matrices(points, placed)
+        G, rest, active = self.matrices(points, placed)
         finite = np.asarray(np.isfinite(G).all(axis=(1, 2)) & np.isfinite(rest).all(axis=1))
         G, rest = np.where(finite[:, None, None], G, 0.0), np.where(finite[:, None], rest, 0.0)
         size = np.sqrt(np.einsum("pkn,pkn->pk", G, G))
@@ -341,7 +341,7 @@ def _valleys(cost: Array, sizes: list[int]) -> NDArray[np.int64]:
     return order[np.sort(first)[:_POLISHED]]
 
 
-def _combinations(group: list[int], candidates: dict[int, Array], theta: Array) -> Array:
+def combinations(group: list[int], candidates: dict[int, Array], theta: Array) -> Array:
     """Points with all combinations of the group's candidates, or a random choice of them."""
     lists = [candidates[i] for i in group]
     total = int(np.prod([len(c) for c in lists]))

@@ -1,0 +1,190 @@
+"""Many small fits of one model at once: curves per pixel, per well, per group.
+
+All fits run in one compiled loop (`problm.kernels.many_fits`). First guesses come from a grid of shapes
+(`problm.models.grid_guess`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..inference.estimate import by_name, quantile
+from ..losses import Loss
+from ..models.formula import formula
+from ..models.grid_guess import grid_guesses
+from ..models.model import Model
+from ..problems.many import solve_many
+from .fit import bounds_of, mask_of
+
+Array = NDArray[np.float64]
+_ROWS = 4_000_000
+"""Rows that are put side by side at a time, so that memory stays small."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fits:
+    """Fits of one model to B curves; arrays have a row per curve."""
+
+    names: tuple[str, ...]
+    values: Array
+    """(B, d) parameters."""
+    errors: Array
+    """(B, d) standard errors; NaN where they cannot be estimated."""
+    chi2: Array
+    """(B,) sums of squared residuals."""
+    success: NDArray[np.bool_]
+    """(B,) whether the fit converged."""
+    iterations: NDArray[np.int64]
+    n: NDArray[np.int64]
+    """(B,) numbers of points."""
+    n_free: int
+    """Number of parameters that were fitted."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, name: str) -> Array:
+        """(B,) a parameter by name."""
+        return self.values[:, self.names.index(name)]
+
+    def interval(self, name: str, level: float = 0.95) -> tuple[Array, Array]:
+        """(B,) lower and upper ends of the confidence intervals of a parameter."""
+        k = self.names.index(name)
+        factor = np.array([quantile(level, float(v)) for v in np.unique(self.degrees_of_freedom)])
+        half = factor[np.searchsorted(np.unique(self.degrees_of_freedom), self.degrees_of_freedom)] * self.errors[:, k]
+        return self.values[:, k] - half, self.values[:, k] + half
+
+    @property
+    def degrees_of_freedom(self) -> NDArray[np.int64]:
+        """(B,)"""
+        return np.maximum(self.n - self.n_free, 1)
+
+    def to_dict(self) -> dict[str, NDArray[Any]]:
+        """Columns by name, for a data frame: parameters, their errors (``a_error``), chi2, success."""
+        columns: dict[str, NDArray[Any]] = {name: self.values[:, k] for k, name in enumerate(self.names)}
+        columns |= {f"{name}_error": self.errors[:, k] for k, name in enumerate(self.names)}
+        return {**columns, "chi2": self.chi2, "success": self.success}
+
+    def __repr__(self) -> str:
+        return f"<problm.Fits of {len(self):,} curves, {int(self.success.sum()):,} converged: {', '.join(self.names)}>"
+
+
+def fit_many(
+    model: Any,
+    x: Any,
+    y: Any,
+    *,
+    sigma: Any = None,
+    p0: Any = None,
+    bounds: Any = None,
+    fixed: Any = None,
+    max_iter: int = 100,
+    threads: int | None = None,
+) -> Fits:
+    """Fit one model to many curves, all of them at once.
+
+    Parameters
+    ----------
+    model : str or model
+        A formula, or a model of `problm.models`: it needs an expression.
+    x : (n,), or (B, n) array_like
+        Where the curves were measured: the same for all, or for each its own.
+    y : (B, n) array_like
+        The curves. NaN where a point is missing.
+    sigma : number, (n,) or (B, n) array_like, optional
+        Standard deviations of y, relative to one another.
+    p0 : (d,) or (B, d) array_like, or mapping, optional
+        Starts, for all curves or for each; by default guessed for each, which needs a common x.
+    bounds : mapping or (lower, upper), optional
+        As for `problm.fit`.
+    fixed : names, optional
+        Parameters that stay at p0.
+    max_iter : int
+        Most steps.
+    threads : int, optional
+        By default all cores that the process may use.
+
+    Returns
+    -------
+    `Fits`
+
+    Examples
+    --------
+    >>> import numpy as np, problm
+    >>> rng = np.random.default_rng(0)
+    >>> x, rates = np.linspace(0, 5, 60), rng.uniform(0.5, 2.0, 2000)
+    >>> y = 3.0 * np.exp(-rates[:, None] * x) + 0.05 * rng.standard_normal((2000, 60))
+    >>> fits = problm.fit_many("y ~ a*exp(-b*x)", x, y)
+    >>> fits
+    <problm.Fits of 2,000 curves, 2,000 converged: a, b>
+    >>> bool(0.9 < np.std((fits["b"] - rates) / fits.errors[:, 1]) < 1.1)
+    True
+    """
+    model = formula(model) if isinstance(model, str) else model
+    if not isinstance(model, Model) or model.body is None or len(model.variables) != 1:
+        raise TypeError("fit_many needs a formula or a ready-made model of one variable")
+    y = np.atleast_2d(np.asarray(y, dtype=np.float64))
+    x = np.asarray(x, dtype=np.float64)
+    if y.ndim != 2 or x.shape not in ((y.shape[1],), y.shape):
+        raise ValueError(f"x has shape {x.shape} and y {y.shape}: expected (n,) or (B, n), and (B, n)")
+    weights = np.isfinite(y) & np.isfinite(x) & np.ones(y.shape, dtype=bool)
+    weights = weights / np.broadcast_to(np.asarray(1.0 if sigma is None else sigma, dtype=np.float64), y.shape)
+    if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
+        raise ValueError("sigma must be positive")
+    y = np.where(weights > 0.0, y, 0.0)
+    lower, upper = bounds_of(bounds, model.parameters)
+    held = mask_of(fixed, model.parameters)
+    theta = np.clip(_starts(model, x, y, weights, p0), lower, upper)
+    free = np.ones(len(lower), dtype=bool) if held is None else ~held
+    kernel = model.curve_kernel(1, len(lower), "sigma", Loss.named("linear"), 1)
+    count = (weights > 0.0).sum(axis=1)
+    if (count < free.sum()).any():
+        raise ValueError(f"curve {int(np.argmin(count))} has {count.min()} points for {int(free.sum())} parameters")
+    with np.errstate(divide="ignore"):
+        deviations = 1.0 / weights
+    batch = max(1, _ROWS // y.shape[1])
+    parts = []
+    for i in range(0, len(y), batch):
+        some = slice(i, i + batch)
+        rows = [np.broadcast_to(v[some] if v.ndim == 2 else v, y[some].shape).ravel() for v in (x, y, deviations)]
+        ends = np.arange(len(y[some]) + 1) * y.shape[1]
+        floors = 1e-28 * np.sum((y[some] * weights[some]) ** 2, axis=1)
+        parts.append(solve_many(kernel, rows, ends, theta[some], (lower, upper), free, floors, max_iter, threads))
+    values, chi2, hessian, steps = (np.concatenate(p) for p in zip(*parts, strict=True))
+    errors = _errors(hessian, free, chi2 / np.maximum(count - free.sum(), 1))
+    return Fits(model.parameters, values, errors, chi2, steps > 0, np.abs(steps), count, int(free.sum()))
+
+
+def _starts(model: Model, x: Array, y: Array, weights: Array, p0: Any) -> Array:
+    shape = (len(y), len(model.parameters))
+    if isinstance(p0, Mapping):
+        known = by_name(model.parameters, p0, "p0")
+        if len(known) < shape[1]:
+            raise ValueError(f"p0: give all of {', '.join(model.parameters)}, or nothing")
+        p0 = [known[k] for k in range(shape[1])]
+    if p0 is not None:
+        return np.broadcast_to(np.asarray(p0, dtype=np.float64), shape).copy()
+    if x.ndim != 1:
+        raise ValueError("p0 is needed where each curve has an x of its own")
+    return grid_guesses(model, x, y, weights)
+
+
+def _errors(hessian: Array, free: NDArray[np.bool_], noise: Array) -> Array:
+    """(B, d) standard errors from (B, d, d) sums of ``J^T J`` and (B,) variances of the noise."""
+    errors = np.full(hessian.shape[:2], np.nan)
+    normal = hessian[:, free][:, :, free]
+    scale = np.sqrt(np.einsum("bii->bi", normal))
+    with np.errstate(all="ignore"):
+        scaled = normal / (scale[:, :, None] * scale[:, None, :])
+        good = np.isfinite(scaled).all(axis=(1, 2))
+        scaled[~good] = np.eye(int(free.sum()))
+        good &= np.linalg.eigvalsh(scaled)[:, 0] > 1e-12
+        scaled[~good] = np.eye(int(free.sum()))
+        variance = np.einsum("bii->bi", np.linalg.inv(scaled)) / (scale * scale)
+        errors[:, free] = np.where(good[:, None], np.sqrt(variance * noise[:, None]), np.nan)
+    return errors

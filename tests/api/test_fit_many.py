@@ -1,0 +1,113 @@
+"""Many small fits at once give what SciPy gives one by one."""
+
+import numpy as np
+import pytest
+from scipy.optimize import curve_fit
+
+import problm
+from problm import models
+
+RNG = np.random.default_rng(4)
+X = np.linspace(0, 10, 50)
+PEAK = models.gaussian() + models.constant_background()
+TRUE = np.c_[RNG.uniform(1, 5, 300), RNG.uniform(2, 8, 300), RNG.uniform(0.4, 2, 300), RNG.uniform(-1, 1, 300)]
+
+
+def peak(x, a, m, s, c):
+    return a * np.exp(-0.5 * ((x - m) / s) ** 2) + c
+
+
+Y = peak(X[None], *TRUE.T[:, :, None]) + 0.1 * RNG.standard_normal((300, 50))
+
+
+def test_each_fit_is_scipys():
+    sigma = 0.5 + 0.1 * X
+    fits = problm.fit_many(PEAK, X, Y, sigma=sigma)
+    assert fits.success.all()
+    for b in range(0, 300, 30):
+        popt, pcov = curve_fit(peak, X, Y[b], p0=fits.values[b], sigma=sigma, xtol=1e-14, ftol=1e-14)
+        np.testing.assert_allclose(fits.values[b], popt, atol=1e-3 * fits.errors[b].min())
+        np.testing.assert_allclose(fits.errors[b], np.sqrt(pcov.diagonal()), rtol=1e-4)
+        assert fits.chi2[b] == pytest.approx(np.sum(((peak(X, *popt) - Y[b]) / sigma) ** 2), rel=1e-9)
+
+
+def test_errors_and_intervals_hold_the_truth():
+    fits = problm.fit_many(PEAK, X, Y)
+    z = (fits.values - TRUE) / fits.errors
+    assert 0.9 < np.sqrt(np.mean(z**2)) < 1.12
+    low, high = fits.interval("center", 0.9)
+    assert np.mean((low < TRUE[:, 1]) & (TRUE[:, 1] < high)) == pytest.approx(0.9, abs=0.05)
+    assert set(fits.to_dict()) == {
+        *PEAK.parameters, *(f"{n}_error" for n in PEAK.parameters), "chi2", "success",
+    }  # fmt: skip
+    np.testing.assert_array_equal(fits["center"], fits.values[:, 1])
+    assert "300 curves, 300 converged" in repr(fits)
+
+
+def test_missing_points_and_an_x_for_each_curve():
+    gaps = Y.copy()
+    gaps[RNG.random(Y.shape) < 0.2] = np.nan
+    fits = problm.fit_many(PEAK, X, gaps)
+    assert fits.success.mean() > 0.98
+    good = np.isfinite(gaps[7])
+    popt, pcov = curve_fit(peak, X[good], gaps[7][good], p0=fits.values[7])
+    np.testing.assert_allclose(fits.values[7], popt, rtol=1e-5)
+    np.testing.assert_allclose(fits.errors[7], np.sqrt(pcov.diagonal()), rtol=1e-4)
+    shifted = problm.fit_many(PEAK, X + np.arange(300)[:, None], Y, p0=TRUE + [0, 1, 0, 0] * np.arange(300)[:, None])
+    np.testing.assert_allclose(shifted["center"] - np.arange(300), problm.fit_many(PEAK, X, Y)["center"], atol=1e-4)
+    with pytest.raises(ValueError, match="p0 is needed"):
+        problm.fit_many(PEAK, X + np.arange(300)[:, None], Y)
+
+
+def test_bounds_and_fixed_parameters():
+    free = problm.fit_many(PEAK, X, Y)
+    fits = problm.fit_many(PEAK, X, Y, p0=TRUE, fixed=["background"], bounds={"sigma": (None, 1.0)})
+    np.testing.assert_array_equal(fits["background"], TRUE[:, 3])
+    assert np.isnan(fits.errors[:, 3]).all()
+    assert (fits["sigma"] <= 1.0).all()
+    assert (fits["sigma"] == 1.0).any()
+    inside = TRUE[:, 2] < 0.8
+    assert np.abs(fits["center"] - free["center"])[inside].max() < 0.1
+    assert fits.n_free == 3
+
+
+def test_threads_change_nothing():
+    one, two = (problm.fit_many(PEAK, X, Y, threads=k) for k in (1, 2))
+    np.testing.assert_array_equal(one.values, two.values)
+
+
+def test_exact_data_and_hopeless_ones():
+    exact = problm.fit_many(PEAK, X, peak(X[None], *TRUE[:20].T[:, :, None]))
+    assert exact.success.all()
+    np.testing.assert_allclose(exact.values, TRUE[:20], rtol=1e-8, atol=1e-8)
+    flat = problm.fit_many("y ~ a*exp(-b*x)", X, np.zeros((2, 50)), p0=[1.0, 1.0])
+    assert np.isnan(flat.errors).any()
+    few = problm.fit_many(PEAK, X, Y[:5], p0=[100.0, 50.0, 0.01, 0.0], max_iter=2)
+    assert not few.success.all()
+
+
+@pytest.mark.parametrize("model", [models.sine(), models.lorentzian() + models.line(), models.logistic_4pl()])
+def test_guesses_of_other_models(model):
+    rng = np.random.default_rng(9)
+    x = np.linspace(0.3, 10, 80)
+    ranges = {
+        3: [(1, 5), (0.2, 3), (0, 6)],
+        4: [(-1, 1), (2, 5), (2, 7), (1, 5)],
+        5: [(1, 5), (2, 8), (0.3, 1.5), (-1, 1), (-1, 1)],
+    }[len(model.parameters)]
+    true = np.stack([rng.uniform(low, high, 100) for low, high in ranges], axis=1)
+    clean = np.array([model(x, *t) for t in true])
+    y = clean + 0.05 * rng.standard_normal(clean.shape)
+    fits = problm.fit_many(model, x, y)
+    assert np.mean(fits.chi2 <= 1.001 * np.sum((y - clean) ** 2, axis=1)) >= 0.95
+
+
+def test_what_cannot_be_fitted_says_so():
+    with pytest.raises(TypeError, match="ready-made model"):
+        problm.fit_many(lambda x, a: a * x, X, Y)
+    with pytest.raises(ValueError, match="expected"):
+        problm.fit_many(PEAK, X[:10], Y)
+    with pytest.raises(ValueError, match="sigma must be positive"):
+        problm.fit_many(PEAK, X, Y, sigma=-1.0)
+    with pytest.raises(ValueError, match="points for 4 parameters"):
+        problm.fit_many(PEAK, X[:3], Y[:, :3], p0=TRUE)
