@@ -1,4 +1,4 @@
-"""Problems whose rows are columns in memory, read in random order."""
+"""What kinds of problems share: rows that are columns in memory, costs that one pass sums up and writes down."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..sampling.columns import SampledColumns
 from ..sampling.order import RandomOrder
-from ..solver.problem import Problem
+from ..solver.problem import Problem, Theta
 from ..support.digest import digest
 
 
@@ -52,3 +52,19 @@ class SampledProblem(Problem):
 
     def release(self) -> None:
         self.data.release()
+
+
+class SummedProblem(Problem):
+    """Costs from one method, which adds them up and writes those of single blocks where asked to."""
+
+    def _evaluate(self, theta: Theta, lo: int, hi: int, costs: NDArray[np.float64] | None) -> float:
+        """The sum of the costs of the blocks at [lo, hi), each written to ``costs`` (hi - lo,), if given."""
+        raise NotImplementedError
+
+    def costs(self, theta: Theta, lo: int, hi: int) -> NDArray[np.float64]:
+        costs = np.empty(hi - lo)
+        self._evaluate(theta, lo, hi, costs)
+        return costs
+
+    def cost(self, theta: Theta) -> float:
+        return self._evaluate(theta, 0, self.n, None)

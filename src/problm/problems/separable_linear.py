@@ -32,7 +32,7 @@ from ..linalg.normal import Normal
 from ..losses import USER_CODE, Loss
 from ..support.differences import derivatives, relative
 from ..support.reduction import sum_chunks
-from .sampled import SampledProblem
+from .sampled import SampledProblem, SummedProblem
 
 Array = NDArray[np.float64]
 Basis = Callable[[Any, Any], Any]
@@ -41,7 +41,7 @@ _NO_FLOAT = np.empty(0)
 _NO_SQUARE = np.empty((0, 0))
 
 
-class LinearSeparableProblem(SampledProblem):
+class LinearSeparableProblem(SummedProblem, SampledProblem):
     """Curves as residual blocks, their shared non-linear parameters alpha (d,) as theta.
 
     Parameters
@@ -107,14 +107,6 @@ class LinearSeparableProblem(SampledProblem):
         )
         cost, gradient, hessian, products = sum_chunks(chunk, hi - lo, self._chunk, 1 if self.shared else self._threads)
         return Normal(hi - lo, float(cost[0]), gradient, hessian, products if outer else None)
-
-    def costs(self, theta: Array, lo: int, hi: int) -> Array:
-        costs = np.empty(hi - lo)
-        self._evaluate(theta, lo, hi, costs)
-        return costs
-
-    def cost(self, theta: Array) -> float:
-        return self._evaluate(theta, 0, self.n, None)
 
     def coefficients(self, theta: Array) -> Array:
         """The eliminated coefficients (n, k) of all curves."""

@@ -34,7 +34,7 @@ from ...kernels.kernel import CHUNK, available_threads, describe, loadable, squa
 from ...linalg.cholesky_compiled import CompiledCholesky
 from ...linalg.normal import Normal
 from ...losses import USER_CODE, Loss, as_loss
-from ...problems.sampled import SampledProblem
+from ...problems.sampled import SampledProblem, SummedProblem
 from ...sampling.order import as_generator
 from ...solver.result import Result
 from ...support.reduction import sum_chunks
@@ -78,7 +78,7 @@ class AffineBundle:
         )
 
 
-class AffineProblem(SampledProblem):
+class AffineProblem(SummedProblem, SampledProblem):
     """Tracks seen in all C views as residual blocks, rotations and translations as parameters.
 
     A point theta, (11 C,), holds the rotations row by row and then the first two translations of each camera.
@@ -153,14 +153,6 @@ class AffineProblem(SampledProblem):
             n, moments.item(0), gradient, hessian, square(products, d) if outer else None, None, CompiledCholesky
         )
 
-    def costs(self, theta: Array, lo: int, hi: int) -> Array:
-        costs = np.empty(hi - lo)
-        self._evaluate(theta, lo, hi, costs)
-        return costs
-
-    def cost(self, theta: Array) -> float:
-        return self._evaluate(theta, 0, self.n, _NO_FLOAT)
-
     def residuals(self, theta: Array) -> Array:
         """Residuals (n, 2C) of all tracks at their optimal points."""
         residuals = np.empty((self.n, 2 * self.views))
@@ -202,13 +194,13 @@ class AffineProblem(SampledProblem):
         turns = 9 * self.views
         return *new, theta[:turns].reshape(-1, 3), theta[turns:]
 
-    def _evaluate(self, theta: Array, lo: int, hi: int, costs: Array) -> float:
+    def _evaluate(self, theta: Array, lo: int, hi: int, costs: Array | None) -> float:
         columns, first, _held = self._columns(lo, hi)
         Q, S, _, _, T = self._frame(theta)
 
         def chunk(a: int, b: int) -> tuple[Array, ...]:
             total = np.zeros(1)
-            part = costs[a:b] if len(costs) else costs
+            part = _NO_FLOAT if costs is None else costs[a:b]
             costs_chunk(columns, first + a, first + b, Q, S, T, self.loss.code, self.loss.scale, part, total)
             return (total,)
 

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from ...linalg.normal import Normal
 from ...losses import USER_CODE, Loss
+from ...problems.sampled import SummedProblem
 from ...problems.warm_starts import WarmStarts
 from ...sampling.order import RandomOrder
-from ...solver.problem import Problem
 from ...support.reduction import sum_chunks
 from .camera_models import DISTORTIONS, GROUPS, MODELS, PLACES, project
 from .kernels import costs_chunk, homogeneous, linearize_chunk, move_cameras
@@ -45,7 +45,7 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_FLOAT = np.empty(0)
 
 
-class BundleProblem(Problem):
+class BundleProblem(SummedProblem):
     """Cameras of a `Reconstruction` as parameters, its tracks as residual blocks.
 
     A point theta, (12 C + PLACES G,), holds the rotations (row by row) and translations of the C images and the
@@ -190,14 +190,6 @@ class BundleProblem(Problem):
         hessian = half + half.T
         self._hold_gauge(theta, hessian)
         return Normal(hi - lo, float(cost[0]), gradient, hessian, products if outer else None)
-
-    def costs(self, theta: Array, lo: int, hi: int) -> Array:
-        costs = np.empty(hi - lo)
-        self._evaluate(theta, lo, hi, costs)
-        return costs
-
-    def cost(self, theta: Array) -> float:
-        return self._evaluate(theta, 0, self.n, None)
 
     def points(self, theta: Array) -> Array:
         """The eliminated points (n, 4) at theta: homogeneous, unit length; in the order of `kept`."""
