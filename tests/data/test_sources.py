@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problm.data.sources import FileColumns, Joined, Sliced, Source, even_ends, is_stored, open_source, row_bytes
+from problm.data.columns import FileColumns, Joined, Sliced, Source, even_ends, row_bytes
+from problm.data.sources import is_stored, open_source
 from problm.support.memory import as_bytes, available
 
 

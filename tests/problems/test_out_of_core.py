@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 import problm
-from problm.data.sources import Sliced, even_ends, open_source
+from problm.data.columns import Sliced, even_ends
+from problm.data.sources import open_source
 from problm.losses import Loss
 from problm.problems.out_of_core import ChunkedProblem
 from problm.problems.rows import FunctionModel

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..data.sources import Source, open_source, row_bytes
+from ..data.columns import Source, row_bytes
+from ..data.sources import open_source
 from ..problems.out_of_core import ChunkedProblem
 from ..problems.rows import Columns, RowModel
 from ..sampling.chunk_order import ChunkOrder

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..support.files import explained
 from ..support.npy import sound_parquet
-from .sources import Column, Columns, choose
+from .columns import Column, Columns, choose
 
 _LEAST_BYTES = 1 << 18
 """Row groups are read together up to this size: fewer calls, and enough rows to be worth one."""

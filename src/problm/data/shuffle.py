@@ -28,7 +28,8 @@ from ..support.files import flush_folder
 from ..support.memory import as_bytes
 from ..support.npy import sound_parquet
 from ..support.written import Written
-from .sources import Source, choose, even_ends, open_source, row_bytes
+from .columns import Source, choose, even_ends, row_bytes
+from .sources import open_source
 
 Index = NDArray[np.int64]
 ROW_GROUP = 65_536

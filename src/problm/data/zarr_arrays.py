@@ -30,7 +30,7 @@ except ImportError as error:
 
 from ..support.files import open_regular
 from ..support.memory import as_bytes
-from .sources import Sliced, Source, choose
+from .columns import Sliced, Source, choose
 
 FILTERS = frozenset(
     {"bytes", "transpose", "delta", "shuffle", "bitround", "quantize", "fixedscaleoffset", "astype", "crc32", "crc32c"}

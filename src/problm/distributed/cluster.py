@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..data.sources import open_source, row_bytes
+from ..data.columns import row_bytes
+from ..data.sources import open_source
 from ..problems.rows import Columns
 
 _PART_BYTES = 1 << 26

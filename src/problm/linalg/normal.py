@@ -88,15 +88,10 @@ class Normal:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, sums: dict[str, Any]) -> Normal:
-        """The inverse of `as_dict`."""
+    def from_dict(cls, sums: dict[str, Any], compiled: Any) -> Normal:
+        """The inverse of `as_dict`; ``compiled`` is the factorisation for sums of compiled kernels."""
         clusters = None if sums["clusters"] is None else Clusters(*sums["clusters"])
-        compiled: Any = None
-        if sums["compiled"]:
-            from . import cholesky_compiled as scaled
-
-            compiled = scaled.CompiledCholesky
-        return cls(**{**sums, "clusters": clusters, "compiled": compiled})
+        return cls(**{**sums, "clusters": clusters, "compiled": compiled if sums["compiled"] else None})
 
     def _clusters(self) -> Clusters:
         return self.clusters or Clusters(self.count, float(self.count), self.gradient)

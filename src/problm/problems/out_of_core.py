@@ -1,4 +1,4 @@
-"""A problem whose rows are read from a `problm.data.sources.Source`: they need not fit into memory.
+"""A problem whose rows are read from a `problm.data.columns.Source`: they need not fit into memory.
 
 Below everything, the rows of the batch and of its hold-out block are drawn by a
 `problm.sampling.chunk_order.ChunkOrder`, read once and kept. On everything, a thread reads pieces of the file ahead, in
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.sources import Columns, Source, even_ends, row_bytes
+from ..data.columns import Columns, Source, even_ends, row_bytes
 from ..linalg.normal import Clusters, Normal
 from ..sampling.chunk_order import ChunkOrder, Segment
 from ..sampling.moments import Moments

@@ -72,11 +72,21 @@ def decode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
         if _TUPLE in value:
             return tuple(decode(v, arrays) for v in value[_TUPLE])
         if _NORMAL in value:
-            return _sound(Normal.from_dict(decode(value[_NORMAL], arrays)))
+            return _sound(_normal(decode(value[_NORMAL], arrays)))
         return {name: decode(v, arrays) for name, v in value.items()}
     if isinstance(value, list):
         return [decode(v, arrays) for v in value]
     return value
+
+
+def _normal(sums: dict[str, Any]) -> Normal:
+    """Sums with the factorisation that they had; that of compiled kernels is imported only for them."""
+    compiled: Any = None
+    if sums["compiled"]:
+        from ...linalg.cholesky_compiled import CompiledCholesky
+
+        compiled = CompiledCholesky
+    return Normal.from_dict(sums, compiled)
 
 
 def _sound(normal: Normal) -> Normal:
