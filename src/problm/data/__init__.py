@@ -1,4 +1,4 @@
-"""Where rows come from: arrays, tables, files larger than memory; and how files are shuffled.
+"""Sources of rows: arrays, tables, files larger than memory; and shuffled copies of files.
 
 Calls `problm.sampling` and `problm.support`. Start with `problm.data.sources`.
 """

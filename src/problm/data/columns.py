@@ -4,8 +4,8 @@ A `Source` has n rows of a few columns and reads any range of them. Its rows are
 are read together: a row group of a Parquet file, a chunk of a Zarr array, a partition of a Dask collection. Plain
 binary files (``.npy``, memory maps) have no chunks of their own; they are *fine*: a part of a chunk costs no more than
 its share, and 64 KiB are taken as one, where the time of a read on a solid-state disk is half seek and half transfer
-(measured: 78 us for 4 KiB, 150 us for 64 KiB). Binary files are read, not mapped: memory then is what was asked for,
-whatever the system does with mapped pages.
+(measured: 78 us for 4 KiB, 150 us for 64 KiB). Binary files are read, not mapped: memory use is then predictable,
+independent of how the system handles mapped pages.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Source(Protocol):
         ...
 
     def read(self, lo: int, hi: int, out: Columns | None = None) -> Columns:
-        """Rows [lo, hi) in their natural order, one array a column; into ``out`` where the source can."""
+        """Rows [lo, hi) in their natural order, one array per column; into ``out`` if the source supports it."""
         ...
 
 
@@ -102,7 +102,7 @@ class FileColumns:
     Parameters
     ----------
     n : number of rows.
-    raws : one entry a column.
+    raws : one entry per column.
     """
 
     fine = True
@@ -207,7 +207,7 @@ class Joined:
 
 
 def choose(argument: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:
-    """The wanted names, checked against those that there are; all if none are given."""
+    """The requested names, checked against the known ones; all if none are given."""
 
     known = list(known)
     if wanted is None:

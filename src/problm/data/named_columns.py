@@ -1,7 +1,7 @@
 """Tables as data: their columns side by side, and for a formula those that it names.
 
 A data frame, a mapping, a Parquet file or an ``.npz`` file knows its columns by name, and so does a formula. Taken by
-position, the columns of a table that begins with the response would be fitted the wrong way round, without a word.
+position, the columns of a table that begins with the response would silently be fitted the wrong way round.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def chosen_columns(model: Any, data: Any) -> Any:
 
 
 def _names(data: Any) -> list[str] | None:
-    """The names of a table's columns; None of what is no table."""
+    """Names of a table's columns; None if it is not a table."""
     if isinstance(data, Mapping):
         return list(data)
     if hasattr(data, "map_partitions") and hasattr(data, "columns"):

@@ -11,7 +11,7 @@ there. A partition that is late with its share is asked for again elsewhere, fro
 
 A worker that dies is replaced by Dask: its partitions are computed again from their lineage, its calls run again with
 the same bits, and the solve goes on. Sums come back for each partition and are added in their order, so the result does
-not depend on who computed what, or when, or on the number of workers.
+not depend on which worker computed what, on timing, or on the number of workers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HEAD_ROWS = 65_536
 _HEAD_BYTES = 1 << 24
 _RETRIES = 3
 _LATE = 3.0
-"""Partitions are late when, with a worker idle, nobody has answered for this many times as long as answers took."""
+"""A partition is late if a worker is idle and no answer has come for this many times the usual time."""
 
 
 def distributed_problem(
@@ -53,7 +53,7 @@ def distributed_problem(
     model_of : makes the model from the first few rows.
     data : a Dask array, a tuple of them, a Dask data frame, or what `problm.data.sources.open_source` takes.
     client : a `dask.distributed.Client`, the address of a scheduler, or ``"local"`` for a cluster of this machine.
-    rng : seed or Generator of the random order.
+    rng : random seed or Generator for the order of the rows.
     """
     cluster = Cluster.of(client)
     try:

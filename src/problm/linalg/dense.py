@@ -1,4 +1,4 @@
-"""Small dense solves: symmetric positive (semi-)definite matrices, whatever their rank."""
+"""Small dense solves with symmetric positive (semi-)definite matrices of any rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.linalg.lapack import dposv
 Array = NDArray[np.float64]
 _EPS = float(np.finfo(float).eps)
 _PIVOT = 1e-7
-"""Below it a pivot of a matrix with unit diagonal is no longer told from rounding noise."""
+"""Smaller pivots of a matrix with unit diagonal cannot be distinguished from rounding errors."""
 
 
 def solve_unit(matrix: Array, right: Array) -> tuple[Array, bool, float]:

@@ -1,4 +1,4 @@
-"""The normal equations of a batch: sums that merge, means that the solver sees.
+"""The normal equations of a batch: sums that can be merged, and means for the solver.
 
 ``linearize`` of a problem returns a `Normal`: sums over residual blocks of the cost, of the gradient
 ``w J^T r``, of the Gauss-Newton matrix ``w J^T J`` and, for a batch, of the outer products of the blocks'
@@ -65,7 +65,7 @@ class Normal:
         )
 
     def covariance(self) -> Array:
-        """(d, d) covariance of the blocks' gradients, such that that of their mean is it over ``count``.
+        """(d, d) covariance of the blocks' gradients; divided by ``count`` it is that of their mean.
 
         For clusters by the linearisation of `problm.sampling.moments`: ``sum (G - s g)(G - s g)^T / count``, s the size
         of a unit and g the mean gradient.

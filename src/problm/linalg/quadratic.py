@@ -5,8 +5,8 @@ A step solves ``(H + lambda D) s = -g``. Lengths are those of parameters scaled 
 Marquardt's ``D = diag(H)`` is the identity and rank does not depend on units. Well-conditioned systems without limits,
 which are most, are solved as they are (`problm.linalg.cholesky`); others are scaled.
 
-Normal equations square the condition of the Jacobian. Where their Cholesky factor shows that half of the digits are
-gone, the triangular factor of the Jacobian itself is asked for (`Problem.factor`, a QR over the rows, only for small
+Normal equations square the condition of the Jacobian. If their Cholesky factor shows that half of the digits are lost,
+the triangular factor of the Jacobian itself is requested (`Problem.factor`, a QR over the rows, only for small
 problems) and its singular values take over: the digits and the rank are then those of MINPACK's QR.
 
 Bounds and fixed parameters act here: a fixed parameter, or one that sits on its bound with the gradient pushing
@@ -34,9 +34,9 @@ Array = NDArray[np.float64]
 _RANK = 1e-14
 """Singular values of J, relative to the largest, that count as zero: the rounding of a QR over many rows."""
 NEAR = 1e-4
-"""Decrease of the cost, relative to it, below which steps are extrapolated: farther away, two of them say little."""
+"""Relative decrease of the cost below which steps are extrapolated: farther away two steps are not informative."""
 _DOUBTFUL = 1e-5
-"""Singular values that derivatives by differences may have got from their errors: these are then measured."""
+"""Singular values that errors of finite differences may have caused; the errors are then measured."""
 
 
 Proposal = tuple[Array, float, float]
@@ -214,7 +214,7 @@ class QuadraticModel:
     def within_reach(self) -> float:
         """Decrease of the mean cost that the model promises for the best step of a tenth of the point's length.
 
-        What a nearly singular direction promises farther away is no promise; what it promises here is one.
+        Promises of a nearly singular direction are only reliable at this distance.
         """
         if self._factored is not None:
             self._scaled()
@@ -334,7 +334,7 @@ class QuadraticModel:
     def _bounded(self, step: Array, damping: float, predicted: float, length: float) -> Proposal:
         """The damped step within the bounds: the minimum of the model over the box.
 
-        To cut the step at the bounds is not enough: what is left of it may go up (Bertsekas 1982).
+        Cutting the step at the bounds is not enough: the rest may increase the cost (Bertsekas 1982).
         """
         space, theta = self._space, self._theta
         least = np.full(space.dim, -np.inf) if space.lower is None else space.lower - theta

@@ -40,10 +40,11 @@ class CompiledProblem(SampledProblem):
         For a manifold, the same compiled: functions of the signatures `problm.jit.addresses.ENCODE` and ``MOVE``, and
         the two matrices that the first one takes; many steps are then taken in one call.
     fused
-        Whether a trial on all rows linearises at once (`problm.solver.batch`). That pays where derivatives cost little
-        beside residuals and most steps are taken, as for curves: an accepted step then takes one pass and not two.
+        Whether a trial on all rows linearises at once (`problm.solver.batch`). That pays if derivatives cost little
+        compared with residuals and most steps are accepted, as for curves: an accepted step then takes one pass instead
+        of two.
     rng
-        Seed or Generator of the random order.
+        Random seed or Generator for the order of the rows.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class CompiledProblem(SampledProblem):
         self.kernel = kernel
         self.components, self.cost_bound = kernel.components, kernel.loss.bound
         self.fused = fused
-        # A row that is drawn and gathered costs some 100 ns, one that a curve's kernel reads in place 4 to 10.
+        # Drawing and gathering a row costs some 100 ns, reading it in place by a curve's kernel 4 to 10.
         self.jump = 0.02 if fused else JUMP
         self.move = retract
         self._moves = moves
@@ -70,7 +71,7 @@ class CompiledProblem(SampledProblem):
         self._described: dict[tuple[int, int], tuple[tuple[Any, ...], NDArray[np.int64]]] = {}
 
     least_batch = 1024
-    """Evaluating fewer rows takes less time than deciding about them."""
+    """Number of rows below which evaluating them takes less time than deciding about them."""
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         return self.kernel.linearize(
@@ -120,7 +121,7 @@ class CompiledProblem(SampledProblem):
         return None
 
     def release(self) -> None:
-        """Called when only everything will be read from now on: the gathered rows are given back."""
+        """Release the gathered rows: from now on only everything is read."""
         self._described.clear()
         super().release()
 
@@ -146,7 +147,7 @@ class CompiledProblem(SampledProblem):
         # The buffers that the views show are kept alive for as long as the descriptor is used.
         buffers = tuple(v if v.base is None else v.base for v in views)
         if not all(self.data.keeps(owners[0]) for owners, _ in self._described.values()):
-            self._described.clear()  # rows that are not read again
+            self._described.clear()  # those rows are not read again
         table = describe(views)
         self._described[lo, hi] = buffers, table
         return table

@@ -1,7 +1,7 @@
-"""Derivatives of residuals by differences (`problm.support.differences`), with SciPy's wishes.
+"""Finite-difference derivatives of residuals (`problm.support.differences`), with SciPy's options.
 
 Steps are relative to the parameter's size, as MINPACK's, but not below a hundredth of its size at the start (one, if it
-starts at zero): a parameter that happens to pass by zero would else be moved by less than rounding.
+starts at zero): otherwise a parameter that passes zero would be moved by less than rounding.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Differences:
         return self._map is not map
 
     def refine(self) -> bool:
-        """Go over from forward to central differences; whether that was possible."""
+        """Switch from forward to central differences; returns whether that was possible."""
         if self.scheme != "2-point" or self._step is not None:
             return False
         self.scheme = "3-point"
         return True
 
     def check(self, residuals: int) -> None:
-        """Raise where the sparsity is not that of so many residuals."""
+        """Raise a ValueError if the sparsity does not fit the number of residuals."""
         if self.sparsity is not None and self.sparsity.shape != (residuals, self.dim):
             raise ValueError(f"jac_sparsity has shape {self.sparsity.shape}, expected {(residuals, self.dim)}")
 
@@ -121,7 +121,7 @@ class Differences:
         return [size * given / usual for size, given in zip(sizes, self._step, strict=True)]
 
     def _sparse(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, longer: float) -> Any:
-        """Sparse Jacobian (m, d): the parameters of a group move at once, since no residual sees two of them."""
+        """Sparse Jacobian (m, d): the parameters of a group move together, since no residual depends on two of them."""
         from scipy.sparse import coo_array, csr_array
 
         moves: list[list[Any]] = [[] for _ in range(self.dim)]

@@ -1,9 +1,9 @@
 """Problems given as NumPy functions of a batch of rows.
 
 ``fun(theta, *rows)`` gets the arrays of ``data`` sliced to some rows and returns their residuals, (k,) or (k, p);
-``jac(theta, *rows)`` returns (k, d) or (k, p, d). Rows are passed in chunks that stay in the cache. Without
-``data`` the function returns all residuals at once, as SciPy's, and there is nothing to batch; ``whole`` says that a
-function is to get all rows of its data in every call (`problm.problems.row_wise`).
+``jac(theta, *rows)`` returns (k, d) or (k, p, d). Rows are passed in chunks that stay in the cache. Without ``data``
+the function returns all residuals at once, as in SciPy, and no batch can be drawn; ``whole`` passes all rows of the
+data in every call (`problm.problems.row_wise`).
 
 Where rows are passed in chunks, a trial on everything evaluates them all in one call, which takes the same time, and
 the linearisation that follows at the same point evaluates them in chunks: what a row-wise function gives is the same.
@@ -41,7 +41,7 @@ def _references(call: Callable[[], Any]) -> int:
 
 
 _OURS = _references(lambda: np.empty(1))
-"""What Python counts, which differs with its version, when nobody but the caller of a function has its array."""
+"""Reference count of an array that only the caller of a function holds; it depends on the version of Python."""
 
 
 class FunctionProblem(Problem):
@@ -59,7 +59,7 @@ class FunctionProblem(Problem):
     known
         A point and the residuals of all rows there, which are not evaluated again.
     differences
-        For a ``jac`` that is no function: more than its scheme.
+        Difference scheme and its options, for a ``jac`` that is not a function.
     refused
         Kinds of Jacobians, ``sparse`` and ``operator``, that are errors, and why.
     """
@@ -102,8 +102,8 @@ class FunctionProblem(Problem):
             self._comparison = Comparison(self._residuals, self.data.columns, components, self.chunk)
 
     few = FEW
-    """Rows up to which batches save nothing: to call a NumPy function, to draw a batch and to judge a step on it takes
-    as long as to evaluate thousands."""
+    """Number of rows up to which batches save nothing: calling a NumPy function, drawing a batch and judging a step on
+    it take as long as evaluating thousands of rows."""
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         done, total = self._noted()
@@ -206,7 +206,7 @@ class FunctionProblem(Problem):
         return np.sqrt(squares)
 
     def refine_derivatives(self) -> bool:
-        """Go over from forward to central differences; whether that was possible."""
+        """Switch from forward to central differences; returns whether that was possible."""
         return self.jac is None and self.differences.refine()
 
     def boundary(self, position: int) -> int:
@@ -261,9 +261,9 @@ class FunctionProblem(Problem):
 
     def _residuals(self, theta: Theta, rows: Rows) -> Array:
         """Residuals of some rows, all in one axis (k * p,)."""
-        r = self.fun(theta.copy() if self.flat else theta, *rows)  # a function that writes to it harms itself only
+        r = self.fun(theta.copy() if self.flat else theta, *rows)  # a copy, in case the function writes to it
         if type(r) is np.ndarray and (r.base is not None or getrefcount(r) > _OURS):
-            r = r.copy()  # somebody else has it too, and may fill it again with the next call
+            r = r.copy()  # the function may keep it and reuse it in the next call
         k = len(rows[0]) if rows else self.n
         if type(r) is np.ndarray and r.dtype is _DOUBLE and r.shape == (k,) and self.components == 1:
             return r

@@ -1,9 +1,9 @@
 """A problem whose rows are read from a `problm.data.columns.Source`: they need not fit into memory.
 
-Below everything, the rows of the batch and of its hold-out block are drawn by a
-`problm.sampling.chunk_order.ChunkOrder`, read once and kept. On everything, a thread reads pieces of the file ahead, in
-order, while the others compute; nothing is kept but sums. Such a pass waits for the disk, so a trial step is linearised
-at once (``fused``): the second of two passes already is the certificate.
+Below N, the rows of the batch and of its hold-out block are drawn by a `problm.sampling.chunk_order.ChunkOrder`, read
+once and kept. At N, a thread reads pieces of the file ahead, in order, while the others compute; only sums are kept.
+Such a pass waits for the disk, so a trial step is linearised at once (``fused``): the second of two passes already is
+the certificate.
 
 Memory: a third of ``max_memory`` for the batch, its hold-out block and their costs (`largest_batch` follows from it:
 from there the batch becomes everything), an eighth for pieces that are read ahead; the rest keeps chunks that took work
@@ -48,9 +48,9 @@ class ChunkedProblem(Modelled[RowModel]):
     rows
         The model: what evaluates rows (`problm.problems.rows`).
     source
-        Where they come from.
+        Source of the rows.
     rng
-        Seed or Generator of the random order.
+        Random seed or Generator for the order of the rows.
     max_memory
         Bytes, or text such as ``"1GB"``, for everything the solve keeps; None: half of the free memory.
     """
@@ -71,7 +71,7 @@ class ChunkedProblem(Modelled[RowModel]):
         self.max_memory = as_bytes(max_memory)
         each = row_bytes(source)
         chunks = len(source.ends)
-        # Six numbers a row: costs at the point and at the trial, of batch and hold-out, and their differences.
+        # Six numbers per row: costs at the point and at the trial, of batch and hold-out, and their differences.
         drawable = self.max_memory // 3 // (each + 48)
         most = 256 if source.fine else 32
         least = min(max(8, chunks // 64), most)
@@ -136,7 +136,7 @@ class ChunkedProblem(Modelled[RowModel]):
         return {} if stamps is None else {"files": stamps}
 
     def _stamps(self) -> list[list[int]] | None:
-        """Sizes and times of the files behind the source; None where these cannot be told."""
+        """Sizes and times of the files behind the source; None if they are unknown."""
         return None if self._files is None else [stamp(file) for file in self._files]
 
     def moments(self, values: Array, lo: int, hi: int) -> Moments:
@@ -189,7 +189,7 @@ class ChunkedProblem(Modelled[RowModel]):
                 buffer = np.empty((hi, *column.shape), dtype=column.dtype)
                 if self._kept:
                     buffer[: self._kept] = self._buffers[j][: self._kept]
-                    self._buffers[j] = buffer[:0]  # the old one goes before the next column's comes
+                    self._buffers[j] = buffer[:0]  # release the old buffer before the next column's is allocated
                 grown.append(buffer)
             for segment in segments:
                 self._gather(segment, tuple(b[segment.lo : segment.hi] for b in grown))

@@ -1,8 +1,8 @@
 """Does a residual function treat every row by itself?
 
-Batches and chunks are only right for functions whose residual of a row does not depend on the other rows of the call.
+Batches and chunks are only valid for functions whose residual of a row does not depend on the other rows of the call.
 ``t - t[0]``, ``cumsum``, ``y / y.sum()``, convolutions, closures over arrays of full length and noise are different.
-Nobody says so in advance, so it is tried:
+Users do not declare this, so it is tested:
 
 - Before the first step (`is_row_wise`), on 64 rows: both ends, a run in the middle, and rows from all over. They are
   evaluated together, in order; then one half of them shuffled and the other half backwards. Every row must get the
@@ -37,7 +37,7 @@ _GOLDEN = 0.6180339887498949
 _SPREAD = (_GOLDEN * np.arange(1, ROWS // 2 + 1)) % 1.0
 _SHUFFLED = np.argsort((_GOLDEN * np.arange(1, ROWS + 1)) % 1.0)
 RELATIVE = 1e-9
-"""Differences that are taken for rounding without a question, relative to the largest value."""
+"""Relative differences, with respect to the largest value, that always count as rounding."""
 _TOGETHER = 1 << 22
 """Residuals up to which all rows may be evaluated in one call to compare them with chunks."""
 _PIECES = 16
@@ -48,7 +48,7 @@ place."""
 
 
 def is_row_wise(evaluate: Evaluate, points: Sequence[Theta], columns: Columns) -> bool:
-    """Whether rows get the same values in any company.
+    """Whether a row gets the same values in any selection of rows.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def is_row_wise(evaluate: Evaluate, points: Sequence[Theta], columns: Columns) -
                 whole = evaluate(theta, together)
             except Exception:
                 if last == 0:
-                    return False  # it may need all rows; if it does not work at all, the call with all of them tells
+                    return False  # it may need all rows; a function that fails on all of them raises later
                 continue
             for half in halves:
                 if len(half) and not _half_agrees(evaluate, theta, together, whole, half):

@@ -1,8 +1,8 @@
-"""What evaluates rows, wherever they lie: a model without its data.
+"""Models of rows: they evaluate rows from any source, and hold no data.
 
 `FunctionModel` and `CompiledModel` (and `problm.problems.backends.device.DeviceModel`) are row models: they make a
-problem of any columns that they are handed: all of them, a chunk of a file, the share of a worker. They pickle where
-the user's functions do, so that a cluster can be sent one.
+problem of any columns: all of them, a chunk of a file, the share of a worker. They can be pickled if the user's
+functions can, so a cluster can receive one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RowModel(Protocol):
         ...
 
     def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool) -> RowModel:
-        """The model, with what calls on its data tell.
+        """The model, completed by a first call on its data.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class RowModel(Protocol):
         ...
 
     def refine_derivatives(self) -> bool:
-        """Use more accurate derivatives from now on; whether that was possible."""
+        """Use more accurate derivatives from now on; returns whether that was possible."""
         ...
 
     def holds(self, theta: Theta, columns: Columns, problem: Problem | None) -> bool:
@@ -111,7 +111,7 @@ class FunctionModel:
     known: tuple[Theta, Array] | None = None
     """The start, and the residuals of all rows there."""
     differences: Differences | None = None
-    """For a ``jac`` that is no function: more than its scheme."""
+    """Difference scheme and its options, for a ``jac`` that is not a function."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Kinds of Jacobians, ``sparse`` and ``operator``, that are errors, and why."""
 
@@ -144,7 +144,7 @@ class FunctionModel:
         return replace(self, whole=True, known=None)
 
     def refine_derivatives(self) -> bool:
-        """Go over from forward to central differences; whether that was possible."""
+        """Switch from forward to central differences; returns whether that was possible."""
         if self.differences is not None:
             return not callable(self.jac) and self.differences.refine()
         if self.jac != "2-point":

@@ -1,4 +1,4 @@
-"""What kinds of problems share: rows that are columns in memory, costs that one pass sums up and writes down."""
+"""Common parts of problems: rows in columns in memory, and costs that one pass sums and records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SampledProblem(Problem):
     ----------
     columns : arrays of equal length n.
     dim : number of parameters.
-    rng : seed or Generator of the random order.
+    rng : random seed or Generator for the order of the rows.
     types : of the gathered columns; those of the columns if not given.
     """
 

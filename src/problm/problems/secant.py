@@ -8,10 +8,10 @@ quasi-Newton methods): after a step s that changed the gradient by y, ``(H + S) 
     q = y - (H + S) s,      S <- S + q q^T / (q^T s) .
 
 What is handed to the solver is ``H + S`` with its eigenvalues relative to H kept within [floor, cap], so it stays
-positive definite and the damping still rules; a refused step halves S. The gradient is untouched: so are descent,
-minima and certificate, and the decrease that remains is estimated better. Only steps over *all* residuals teach: on a
-batch the curvature of the noise is larger than that of the cost. Where trials are linearised at once (``fused``,
-`problm.solver.batch`), a trial that is refused teaches nothing: what was learned belongs to the point it leads to.
+positive definite and damping still works; a rejected step halves S. The gradient, and with it descent, minima and
+certificate, is not affected, and the remaining decrease is estimated better. S is only updated by steps over *all*
+residuals: on a batch the curvature of the noise is larger than that of the cost. Where trials are linearised at once
+(``fused``, `problm.solver.batch`), a rejected trial does not update S: what was learned belongs to its end point.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SecantProblem(Wrapper):
             return normal
         correction = None if self._base is None else self._base.correction
         if correction is not None and self._tried > 1:
-            # Every step that was refused says that the correction went too far.
+            # A rejected step shows that the correction was too large.
             correction = correction * 0.5 ** (self._tried - 1)
         if self._base is not None and self._step is not None and self._step[0] is theta:
             correction = _learned(correction, self._step[1], normal.gradient - self._base.gradient, normal.hessian)
@@ -94,13 +94,13 @@ class SecantProblem(Wrapper):
 
 
 def _learned(correction: Array | None, step: Array, change: Array, hessian: Array) -> Array | None:
-    """S after a step that changed the gradient; as it was where the step teaches nothing."""
+    """S after a step that changed the gradient; unchanged if the step is not informative."""
     moved = hessian @ step
     q = change - moved
     if correction is not None:
         q -= correction @ step
     curvature, size = float(q.dot(step)), float(step.dot(moved))
-    # The usual safeguard of the update, in the metric of H: q nearly orthogonal to the step teaches nothing.
+    # The usual safeguard of the update, in the metric of H: skip it if q is nearly orthogonal to the step.
     _, solved, info = dposv(hessian, q)
     length = float(q.dot(solved)) if info == 0 else 0.0
     if not (length > 0.0 and abs(curvature) > 1e-6 * (length * size) ** 0.5):

@@ -5,7 +5,7 @@ Block j is a curve ``y_j`` (m samples) modelled by ``Phi(alpha) c_j``: its coeff
 
     r_j(alpha) = Phi c_j - y_j = -(I - Phi Phi^+) y_j
 
-with the exact derivative by alpha_a (Golub and Pereyra 1973)
+with the exact derivative with respect to alpha_a (Golub and Pereyra 1973)
 
     dr_j = (I - Phi Phi^+) dPhi_a c_j - (Phi^+)' dPhi_a' r_j
 
@@ -97,7 +97,7 @@ class LinearSeparableProblem(SummedProblem, SampledProblem):
         self.cost_bound = self.loss.bound
         self.terms = 0  # k, known from the first basis
         self.components = max(1, self.samples)  # less k, from then on
-        # About 512 KiB of samples a chunk stay in the cache of a core.
+        # About 512 KiB of samples per chunk stay in the cache of a core.
         self._chunk = max(8, 65536 // self.samples)
 
     def linearize(self, theta: Array, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:

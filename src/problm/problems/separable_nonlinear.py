@@ -57,11 +57,11 @@ class SeparableProblem(SampledProblem):
     loss
         On the norm of a block's residuals.
     rng
-        Seed of the random order.
+        Random seed for the order of the blocks.
 
     Examples
     --------
-    Pulses of one common width, each with an amplitude and a place of its own:
+    Pulses of one common width, each with its own amplitude and position:
 
     >>> from problm.solver.loop import solve
     >>> rng = np.random.default_rng(0)
@@ -136,7 +136,7 @@ class SeparableProblem(SampledProblem):
         return float(sum(self.loss.cost(np.einsum("bp,bp->b", r, r)).sum() for r in self._evaluate(theta, 0, self.n)))
 
     def residuals(self, theta: Any) -> Array:
-        """Residuals (n, p) of all blocks, with their own parameters where they are best."""
+        """Residuals (n, p) of all blocks at the optimum of their own parameters."""
         return np.concatenate(list(self._evaluate(theta, 0, self.n)))
 
     def inner(self, theta: Any) -> Array:
@@ -168,7 +168,7 @@ class SeparableProblem(SampledProblem):
     def _evaluate_residual(self, theta: Any, z: Array, data: tuple[NDArray[Any], ...]) -> Array:
         r = np.asarray(self._residual(theta, z, *data), dtype=np.float64)
         if r.ndim != 2 or len(r) != len(z):
-            raise ValueError(f"residual must return an array of shape ({len(z)}, p), one row a block; got {r.shape}")
+            raise ValueError(f"residual must return an array of shape ({len(z)}, p), one row per block; got {r.shape}")
         self._size = int(r.shape[1])
         self.components = max(1, self._size - int(self.z.shape[1]))  # less what its own parameters explain
         return r
@@ -201,7 +201,7 @@ class SeparableProblem(SampledProblem):
             g = np.einsum("bpq,bp->bq", J[active], r[active])
             V = np.einsum("bpq,bps->bqs", J[active], J[active])
             step, promised = _damped(V, g, mu[active])
-            # A damped step promises little however far the minimum is: only an undamped one may end the solve.
+            # A damped step promises little at any distance from the minimum: only an undamped one may end the solve.
             done = (mu[active] == 0.0) & ~(promised > INNER_TOL * cost[active] + 1e-300)
             done |= mu[active] > 1e10
             new = z[active] + step

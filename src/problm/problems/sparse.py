@@ -1,4 +1,4 @@
-"""Jacobians that are no dense arrays: sparse matrices and linear operators, as SciPy's functions return them."""
+"""Jacobians that are not dense arrays: sparse matrices and linear operators, as SciPy accepts them."""
 
 from __future__ import annotations
 

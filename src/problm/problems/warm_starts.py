@@ -1,8 +1,8 @@
-"""Where the inner solves of eliminated parameters begin, so that costs stay a function of theta.
+"""Starts of the inner solves of eliminated parameters, chosen so that costs stay a function of theta.
 
 Solves start from what was found at the last linearised theta (``base``). A trial writes elsewhere (``trial``) and
 leaves the base alone, so that a rejected one leaves no trace; what an accepted trial found becomes the base when it is
-next read: ``stamp`` says which theta a row of ``trial`` belongs to. Thetas are told apart by identity and numbered.
+next read: ``stamp`` says which theta a row of ``trial`` belongs to. Thetas are distinguished by identity and numbered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Residual functions written with JAX or PyTorch: exact derivatives, on whatever device they have.
+"""Residual functions written with JAX or PyTorch: exact derivatives, on any device.
 
 `detect` tells from a function which library it is written with; `backend_model` makes the model that the solver runs.
 Neither library is imported unless a function uses it or ``backend=`` names it.
@@ -23,7 +23,7 @@ _PACKAGES = {"jax": "jax", "jaxlib": "jax", "torch": "torch"}
 def detect(function: Any) -> str:
     """``"jax"`` or ``"torch"`` if the function's code refers to one of them, else ``"numpy"``.
 
-    Looked at are the global names and the closure that the function and the functions nested in it use.
+    Global names and closures of the function and of the functions nested in it are examined.
 
     Examples
     --------

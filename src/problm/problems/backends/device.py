@@ -1,4 +1,4 @@
-"""What JAX and PyTorch have in common: rows in chunks of one shape, sums on the device, the losses.
+"""Common part of JAX and PyTorch: rows in chunks of fixed shapes, sums on the device, losses.
 
 A chunk has one of two numbers of rows, so that nothing is compiled again as the batch grows: small ones, and large ones
 for passes over very many rows. The last one is filled up with copies of its first row, which a mask takes out of every
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 CHUNK = 8192
 """Rows in a small chunk: what a first batch, which is filled up to it, takes to compute is about what a call takes."""
 LARGE = 65_536
-"""Rows in a large chunk. Measured, of an exponential with three parameters: 19 ns a row for a linearisation and 7 for
+"""Rows in a large chunk. Measured, of an exponential with three parameters: 19 ns per row for a linearisation and 7 for
 costs, against 30 and 28 in small chunks."""
 _LARGE_FROM = 4 * LARGE
 """Rows of a pass from which large chunks are worth compiling for."""
