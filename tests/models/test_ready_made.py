@@ -189,3 +189,9 @@ def test_curve_fit_needs_no_start():
     popt = np.concatenate([peaks[np.argsort(peaks[:, 1])].ravel(), popt[6:]])
     np.testing.assert_allclose(popt, theta, atol=0.02)
     assert (np.sqrt(np.diag(pcov)) < 0.01).all()
+
+
+def test_a_guess_that_fails_says_so_and_blames_nobody():
+    model = problm.formula("sqrt(-(a**2) - x**2) + b")
+    with pytest.raises(ValueError, match=r"no first guess was found .* give a start"):
+        model.guess(np.linspace(1e3, 2e3, 50), np.ones(50))

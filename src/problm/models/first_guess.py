@@ -39,6 +39,8 @@ BINS = 300
 FEW = 800
 _COMBINATIONS = 3_000
 _POLISHED = 4
+_UNDEFINED = 1e150
+"""Residual where the model is not defined."""
 
 
 class Guessable(Protocol):
@@ -71,7 +73,13 @@ def start(model: Guessable, x: Any, y: Any) -> Array:
     (d,) array
     """
     search, groups, roles, candidates = _prepared(model, x, y)
-    return search.run(groups, roles, candidates)
+    found = search.run(groups, roles, candidates)
+    if not search.cost(found) < _UNDEFINED**2:
+        raise ValueError(
+            "no first guess was found at which the model is defined for all data: give a start of the parameters "
+            "(p0, or --start on the command line)"
+        )
+    return found
 
 
 def alternatives(model: Guessable, x: Any, y: Any, count: int = 6, trials: int = 2_000) -> list[Array]:
@@ -273,7 +281,7 @@ class Search:
 
     def _residuals(self, theta: Array) -> Array:
         r = np.asarray(self.model(tuple(self.few) if len(self.few) > 1 else self.few[0], *theta)) - self.target
-        return np.where(np.isfinite(r), r, 1e150)
+        return np.where(np.isfinite(r), r, _UNDEFINED)
 
     def cost(self, theta: Array) -> float:
         r = self._residuals(theta)
