@@ -1,0 +1,175 @@
+"""Faults at random moments: kill -9 and Control-C, many times.
+
+    python -m bench.studies.faults                         # a hundred kills and two hundred interrupts, some minutes
+    python -m bench.studies.faults --kills 20 --interrupts 20
+
+A process that has everything loaded forks; the child solves a problem whose passes over everything take seconds (its
+function sleeps: what is tried is time, not arithmetic) and keeps a checkpoint. *kill*: the child is killed at a random
+moment, the next one goes on from the checkpoint, and so on until one ends; its bits are compared with those of a solve
+that nobody disturbed, and at every kill the age of what is on disk is noted: the work that is lost. *interrupt*: SIGINT
+at a random moment; the child must come back with the best point so far, or say that there is none yet, and the file of
+its result must be whole. Writes ``bench/results/faults.md`` and ``faults.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import problm
+
+from ..harness import record
+from ..harness.summary import markdown_table
+
+ROWS = 400_000
+EVERY = 0.1
+NAP = 0.002
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def decay(theta: Any, x: Any, y: Any) -> Any:
+    time.sleep(NAP)
+    return theta[0] * np.exp(-theta[1] * x) + theta[2] - y
+
+
+def make_data() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.0, 4.0, ROWS)
+    return x, 2.5 * np.exp(-1.3 * x) + 0.5 + 0.1 * rng.standard_normal(ROWS)
+
+
+def solve(data: tuple[Any, Any], **options: Any) -> Any:
+    return problm.least_squares(decay, [1.0, 0.2, 0.0], data=data, **options)
+
+
+def forked(work: Callable[[], None]) -> int:
+    """The number of a child that does some work and ends with code 0, or 1 for an exception."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def bits(fit: Any) -> str:
+    return f"{fit.x.tobytes().hex()} {fit.cost!r} {fit.nit} {fit.status.name}"
+
+
+def kills(count: int, data: tuple[Any, Any], folder: Path, rng: random.Random) -> dict[str, Any]:
+    """Kill solves until ``count`` kills are done; whoever survives is compared with an undisturbed one."""
+    began = time.monotonic()
+    expected = bits(solve(data))
+    took = time.monotonic() - began
+    path, answer = folder / "solve.npz", folder / "answer"
+    ages: list[float] = []
+    ended, wrong, early = 0, 0, 0
+
+    def work() -> None:
+        answer.write_text(bits(solve(data, checkpoint=path, checkpoint_every=EVERY)))
+
+    while len(ages) + early < count or ended == 0:
+        child = forked(work)
+        time.sleep(rng.uniform(0.02, 0.5) * took)
+        os.kill(child, signal.SIGKILL)
+        killed_at = time.time()
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            if path.exists():
+                ages.append(killed_at - path.stat().st_mtime)
+            else:
+                early += 1
+            continue
+        ended += 1
+        wrong += os.waitstatus_to_exitcode(status) != 0 or answer.read_text() != expected
+        answer.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+    return {
+        "kills": len(ages) + early, "before the first checkpoint": early, "solves ended": ended, "wrong": wrong,
+        "undisturbed seconds": took, "lost median": float(np.median(ages)), "lost most": max(ages),
+    }  # fmt: skip
+
+
+def interrupts(count: int, data: tuple[Any, Any], folder: Path, rng: random.Random) -> dict[str, Any]:
+    """SIGINT at random moments of as many solves; what came of each."""
+    began = time.monotonic()
+    solve(data)
+    took = time.monotonic() - began
+    file, told = folder / "result.json", folder / "told"
+    outcomes: Counter[str] = Counter()
+
+    def work() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            fit = solve(data)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            fit.save(file)
+            told.write_text("best point" if fit.status.name == "INTERRUPTED" else "ended before")
+        except KeyboardInterrupt:
+            told.write_text("nothing known yet")
+
+    for _ in range(count):
+        child = forked(work)
+        time.sleep(rng.uniform(0.0, 1.1) * took)
+        os.kill(child, signal.SIGINT)
+        _, status = os.waitpid(child, 0)
+        if os.waitstatus_to_exitcode(status) not in (0, -signal.SIGINT):
+            outcomes["wrong"] += 1
+            continue
+        outcome = told.read_text() if told.exists() else "before its first line"
+        if outcome in ("best point", "ended before"):
+            saved = json.loads(file.read_text())
+            if not (np.isfinite(saved["x"]).all() and np.isfinite(saved["cost"])):
+                outcome = "wrong"
+        outcomes[outcome] += 1
+        for path in (told, file):
+            path.unlink(missing_ok=True)
+    return {"interrupts": count, "undisturbed seconds": took, **outcomes}
+
+
+def page(found: dict[str, dict[str, Any]]) -> list[str]:
+    text = ["# Faults at random moments"]
+    for name, values in found.items():
+        rows = [[key, f"{value:.3g}" if isinstance(value, float) else str(value)] for key, value in values.items()]
+        text.append(f"**{name}**" + (f", `checkpoint_every={EVERY}`" if name == "kill -9" else ""))
+        text.append(markdown_table(["what", "measured"], rows))
+    return text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.studies.faults", description=__doc__.split("\n")[0])
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--interrupts", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    began = time.perf_counter()
+    data, rng = make_data(), random.Random(options.seed)  # noqa: S311
+    found: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        if options.kills:
+            found["kill -9"] = kills(options.kills, data, Path(scratch), rng)
+        if options.interrupts:
+            found["Control-C"] = interrupts(options.interrupts, data, Path(scratch), rng)
+    known = record.about(seconds=time.perf_counter() - began, seed=options.seed)
+    record.write(options.output, "faults", page(found), found, known)
+    return int(any(values.get("wrong", 0) for values in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Files that change under a solve: sums over two versions of the rows mean nothing, and are never an answer."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import problm
+
+START = [1.0, 1.0, 0.0]
+
+
+def curve(t, x, y):
+    return t[0] * np.exp(-t[1] * x) + t[2] - y
+
+
+@pytest.fixture
+def rows(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 5, 200_000)
+    y = 2.0 * np.exp(-0.7 * x) + 0.3 + 0.1 * rng.standard_normal(x.size)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    return tmp_path / "x.npy", tmp_path / "y.npy"
+
+
+def changed(path):
+    with open(path, "r+b") as file:
+        file.seek(-8, os.SEEK_END)
+        file.write(np.float64(7.0).tobytes())
+
+
+def truncated(path):
+    with open(path, "r+b") as file:
+        file.truncate(os.path.getsize(path) // 2)
+
+
+def replaced(path):
+    np.save(path.with_name("new.npy"), np.zeros(200_000))
+    os.replace(path.with_name("new.npy"), path)
+
+
+@pytest.mark.parametrize("change", [changed, truncated, replaced])
+@pytest.mark.parametrize("when", [1, 4])
+def test_a_file_that_changes_under_a_solve(rows, change, when):
+    def callback(state):
+        if state.iteration == when:
+            change(rows[1])
+
+    with pytest.raises(OSError, match=r"y\.npy.*(changed while it was read|has it changed)"):
+        problm.least_squares(curve, START, data=rows, max_memory="2MB", callback=callback)
+
+
+@pytest.mark.parametrize("change", [changed, truncated])
+def test_parquet_that_changes_under_a_solve(tmp_path, rows, change):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"x": np.load(rows[0]), "y": np.load(rows[1])}), path, row_group_size=20_000)
+
+    def callback(state):
+        if state.iteration == 2:
+            change(path)
+
+    with pytest.raises((OSError, ValueError), match=r"rows\.parquet"):
+        problm.least_squares(curve, START, data=path, max_memory="2MB", callback=callback)
+
+
+def test_files_that_stay_are_no_matter(rows):
+    assert problm.least_squares(curve, START, data=rows, max_memory="2MB").success
