@@ -165,7 +165,10 @@ def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | No
     outside = np.flatnonzero((x0 < lower) | (x0 > upper))
     if len(outside):
         i = outside[0]
-        raise ValueError(f"{name}[{i}] = {x0[i]} is outside its bounds [{lower[i]}, {upper[i]}]: move the start inside")
+        raise ValueError(
+            f"Initial guess is outside of provided bounds: {name}[{i}] = {x0[i]} is outside its bounds "
+            f"[{lower[i]}, {upper[i]}]; move the start inside"
+        )
     if np.isneginf(lower).all() and np.isposinf(upper).all():
         return None
     return lower, upper

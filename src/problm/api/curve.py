@@ -90,6 +90,7 @@ def points_of(xdata: Any, ydata: Any, sigma: Any, *, convert: bool) -> Points:
     if not y.size:
         raise ValueError("ydata is empty: there is nothing to fit")
     axis = None
+    inputs.refuse_units("xdata", xdata)
     if _is_array(xdata):
         x = inputs.column("xdata", xdata)
         if not x.size:

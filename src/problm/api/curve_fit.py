@@ -7,7 +7,7 @@ import math
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from ..solver.result import Result
 from ..warnings import ConvergenceWarning
 from .call import Call
 from .curve import Curve, WholeCurve, points_of, shape_of, standard_deviations
-from .scipy_arguments import Method, Scheme, names_of
+from .scipy_arguments import CurveOptions, Method, Scheme, names_of
 
 Array = NDArray[np.float64]
 Infodict = dict[str, Any]
@@ -41,7 +41,7 @@ def curve_fit(
     *,
     full_output: Literal[False] = False,
     nan_policy: Literal["raise", "omit"] | None = None,
-    **kwargs: Any,
+    **kwargs: Unpack[CurveOptions],
 ) -> tuple[Array, Array]: ...
 
 
@@ -60,7 +60,7 @@ def curve_fit(
     *,
     full_output: Literal[True],
     nan_policy: Literal["raise", "omit"] | None = None,
-    **kwargs: Any,
+    **kwargs: Unpack[CurveOptions],
 ) -> tuple[Array, Array, Infodict, str, int]: ...
 
 
@@ -78,7 +78,7 @@ def curve_fit(
     *,
     full_output: bool = False,
     nan_policy: Literal["raise", "omit"] | None = None,
-    **kwargs: Any,
+    **kwargs: Unpack[CurveOptions],
 ) -> Any:
     """Fit ``f(xdata, *params)`` to ``ydata``, with SciPy's signature and return values.
 
@@ -178,7 +178,8 @@ def fit(
     keywords = {"method": method or "problm", "bounds": bounds, **_minpack(kwargs)}
     ydata, sigma, absolute_sigma = standard_deviations(ydata, sigma, absolute_sigma)
     parts = [*(xdata if isinstance(xdata, (tuple, list)) else [xdata]), ydata, *([] if sigma is None else [sigma])]
-    if kwargs.get("client") is not None or is_stored(parts, kwargs.get("max_memory")):
+    elsewhere = not isinstance(xdata, dict) and is_stored(parts, kwargs.get("max_memory"))
+    if kwargs.get("client") is not None or elsewhere:
         from ..data.sources import open_source
         from .stored import sample
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..linalg.space import Space
+from ..problems.numpy_function import FunctionProblem
 from ..problems.rows import Columns, RowModel
 from ..solver.loop import solve
 from ..solver.problem import FEW, Problem, Theta
@@ -98,6 +99,8 @@ def fit_rows(model: RowModel, data: Any, start: Theta, settings: Settings, *, st
         options = {**settings.options, "max_time": max(left, 1e-6)}
         result = _solved(model, model.problem(columns, settings.rng), start, settings, options)
         result.row_wise = False
+    if isinstance(problem, FunctionProblem) and not columns:
+        result.nfev, result.njev = problem.nfev, problem.njev
     if model.whole and columns and result.row_wise is None and (settings.batches or len(columns[0]) > FEW):
         result.row_wise = False
     if result.row_wise is False:

@@ -47,6 +47,38 @@ class SolverOptions(TypedDict, total=False):
     checkpoint_every: float
 
 
+class CurveOptions(SolverOptions, total=False):
+    """Keywords of `problm.curve_fit`: those of `problm.least_squares`, and of SciPy's leastsq."""
+
+    ftol: float | None
+    xtol: float | None
+    gtol: float | None
+    x_scale: Any
+    loss: LossName | Loss | Callable[..., Any]
+    f_scale: float
+    diff_step: Any
+    tr_solver: str | None
+    tr_options: Mapping[str, Any] | None
+    jac_sparsity: Any
+    max_nfev: int | None
+    verbose: int
+    callback: Callable[..., Any] | None
+    workers: int | Callable[..., Any] | None
+    fixed: Any
+    acceptance: Any
+    manifold: Any
+    rng: np.random.Generator | int | None
+    threads: int | None
+    backend: str | None
+    max_memory: int | float | str | None
+    client: Any
+    progress: bool | Callable[..., Any]
+    maxfev: int | None
+    epsfcn: float | None
+    factor: float
+    diag: Any
+
+
 def refuse_options(options: Mapping[str, Any]) -> None:
     """Raise for a keyword that is no option, with the nearest one."""
     for name in options:
@@ -146,7 +178,7 @@ def evaluations(max_nfev: int | None) -> dict[str, int]:
         return {}
     if not max_nfev > 0:
         raise ValueError(f"max_nfev must be None or a positive number, got {max_nfev!r}")
-    return {"max_iter": max(int(max_nfev) - 1, 1)}
+    return {"max_iter": int(max_nfev) - 1}
 
 
 def called_back(callback: Callable[..., Any] | None, plain: bool) -> Callable[[State], Any] | None:

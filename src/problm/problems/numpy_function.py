@@ -91,6 +91,8 @@ class FunctionProblem(Problem):
         self.cost_bound = loss.bound
         self.move = retract
         self.flat = retract is None
+        self.nfev, self.njev = 0 if known is None else 1, 0
+        """Calls for residuals, without those for differences, and for Jacobians."""
         self._refused = refused or {}
         self.differences = differences or Differences("2-point" if callable(jac) else jac, dim, retract, limits)
         self._last = None if known is None else (known[0], 0, self.n, 0, self.n, known[1])
@@ -259,8 +261,9 @@ class FunctionProblem(Problem):
     def fingerprint(self) -> dict[str, Any]:
         return {} if self.data is None else {"rows": digest(self.data.columns)}
 
-    def _residuals(self, theta: Theta, rows: Rows) -> Array:
+    def _residuals(self, theta: Theta, rows: Rows, counts: int = 1) -> Array:
         """Residuals of some rows, all in one axis (k * p,)."""
+        self.nfev += counts
         r = self.fun(theta.copy() if self.flat else theta, *rows)  # a copy, in case the function writes to it
         if type(r) is np.ndarray and (r.base is not None or getrefcount(r) > _OURS):
             r = r.copy()  # the function may keep it and reuse it in the next call
@@ -281,13 +284,14 @@ class FunctionProblem(Problem):
         return r.astype(np.float64)
 
     def _at(self, rows: Rows) -> Callable[[Theta], Array]:
-        return lambda theta: self._residuals(theta, rows)
+        return lambda theta: self._residuals(theta, rows, 0)
 
     def _jacobian(self, theta: Theta, rows: Rows, residuals: Array, longer: float = 1.0) -> Any:
         """Transposed Jacobian of some rows, (d, k * p), by differences of the usual steps or longer ones.
 
         Sparse Jacobians are not transposed: (k, d).
         """
+        self.njev += 1
         if self.jac is None:
             evaluate = partial(_called, self.fun, rows) if self.differences.parallel else self._at(rows)
             return self.differences.jacobian(evaluate, theta, residuals, longer)
@@ -299,8 +303,10 @@ class FunctionProblem(Problem):
                 raise ValueError(self._refused[kind])
             return as_sparse(j, (k, self.dim))
         j = np.asarray(j, dtype=np.float64)
-        if self.data is None and k == 1 and self.dim == j.size:
+        if self.data is None and k == 1 and j.shape == (self.dim,):
             j = j.reshape(1, self.dim)  # of a single residual
+        if self.data is None and self.components == 1 and j.ndim == 3:
+            raise ValueError(f"jac returned shape {j.shape}, expected ({k}, {self.dim})")
         if j.shape != (k, self.components, self.dim) and not (j.shape == (k, self.dim) and self.components == 1):
             want = f"({k}, {self.dim})" if self.components == 1 else f"({k}, {self.components}, {self.dim})"
             raise ValueError(f"jac returned shape {j.shape} for {k} rows of data, expected {want}")

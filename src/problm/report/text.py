@@ -45,7 +45,7 @@ def report(result: ShownResult, *, absolute: bool = False, goodness: Mapping[str
 
 
 def _parameters(result: ShownResult, absolute: bool) -> list[str]:
-    covariance = result.unscaled_covariance if absolute else result.covariance
+    covariance = result.unscaled_covariance if absolute else result.covariance  # which knows absolute sigmas too
     names = result.names or tuple(f"x{i}" for i in range(len(covariance)))
     fixed = np.zeros(len(names), dtype=bool) if result.fixed is None else result.fixed
     bound = {-1: "at its lower bound", 1: "at its upper bound"}

@@ -122,6 +122,8 @@ class Loop(Run):
             return None  # with more rows, before parameters that few of these know move by noise
         if (status := self.finished(system)) is not None:
             return None if full and self.look_closer() else status
+        if self.options.max_iter == 0:
+            return Status.MAX_ITER  # only a look at the start
         if not full and self.exhausted(system):
             self.grow_on()
             return None

@@ -74,8 +74,8 @@ class Options:
             _non_negative("gtol", self.gtol)
         if not self.max_time > 0:
             raise ValueError(f"max_time must be positive seconds, got {self.max_time!r}")
-        if int(self.max_iter) != self.max_iter or self.max_iter < 1:
-            raise ValueError(f"max_iter must be a whole number from 1, got {self.max_iter!r}")
+        if int(self.max_iter) != self.max_iter or self.max_iter < 0:
+            raise ValueError(f"max_iter must be a whole number from 0, got {self.max_iter!r}")
         for name in ("initial_batch", "max_batch"):
             value = getattr(self, name)
             if value is not None and (int(value) != value or value < 1):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+import pickle
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any
 
@@ -205,7 +208,10 @@ class Result:
     def fun(self) -> Array:
         """Residuals of all blocks at x, in the user's order, (n,) or (n, p): computed when asked for."""
         if self.problem is None:
-            raise RuntimeError("a result that was loaded from a file has no data: its residuals cannot be computed")
+            raise RuntimeError(
+                "a result that was loaded from a file, or pickled without its function (a lambda, say), has no data: "
+                "its residuals cannot be computed"
+            )
         residuals: Array | None = self.problem.residuals(self.x)
         if residuals is None:
             raise RuntimeError("this problem gives no residuals of all rows; cost and gradient are there")
@@ -231,6 +237,43 @@ class Result:
         if name not in self.keys():
             raise KeyError(name)
         return getattr(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A field of SciPy's by name, or ``default``."""
+        return getattr(self, name) if name in self.keys() else default
+
+    def values(self) -> list[Any]:
+        """SciPy's fields; residuals and Jacobian are computed for it."""
+        return [self[name] for name in self]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Names and SciPy's fields; residuals and Jacobian are computed for it."""
+        return [(name, self[name]) for name in self]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything; without the problem, as of a result from a file, where its function cannot be pickled."""
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        try:
+            pickle.dumps(self.problem)
+        except Exception:
+            state["problem"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Result:
+        """A copy of the numbers; the problem, which nobody changes, is shared."""
+        return replace(
+            self, **{f.name: deepcopy(getattr(self, f.name), memo) for f in fields(self) if f.name != "problem"}
+        )
 
     def report(self) -> str:
         """A page of text: outcome, parameters with errors and correlations, work done."""

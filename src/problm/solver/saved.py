@@ -44,6 +44,8 @@ def to_dict(result: Result) -> dict[str, Any]:
         **{name: int(getattr(result, name)) for name in _COUNTS},
         "certified": bool(result.certified),
         "singular": bool(result.singular),
+        "absolute": bool(result.absolute),
+        "row_wise": result.row_wise,
         "grad": plain(result.grad),
         "hessian": plain(result.hessian),
         "covariance_root": plain(result.covariance_root),
@@ -103,6 +105,8 @@ def _result(data: Mapping[str, Any]) -> Result:
         covariance_root=None if root is None else array(root, 2, "covariance_root"),
         fixed=None if data["fixed"] is None else array([int(v) for v in data["fixed"]], 1, "fixed").astype(bool),
         names=names,
+        absolute=bool(data.get("absolute", False)),
+        row_wise=None if data.get("row_wise") is None else bool(data["row_wise"]),
         **numbers,
         **counts,
     )

@@ -1,0 +1,187 @@
+"""What SciPy's users take for granted: results, errors of parameters, kinds of arrays."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import scipy.optimize
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.linalg import aslinearoperator
+
+import problm
+from problm.api.curve_fit import fit as fit_curve
+
+X = np.linspace(0, 4, 300)
+Y = 2.0 * np.exp(-X) + 0.1 * np.random.default_rng(0).standard_normal(X.size)
+
+
+def decay(x, a, b):
+    return a * np.exp(-b * x)
+
+
+def residuals(t, x, y):
+    return decay(x, *t) - y
+
+
+@pytest.mark.parametrize("model", [decay, problm.formula("a*exp(-b*x)")])
+@pytest.mark.parametrize("sigma", [0.3, np.full(300, 0.3), 0.09 * np.eye(300)], ids=["number", "array", "matrix"])
+@pytest.mark.parametrize("absolute", [False, True])
+def test_every_error_of_a_fit_is_that_of_pcov(model, sigma, absolute):
+    _, pcov, info, _, _ = problm.curve_fit(model, X, Y, [1.0, 1.0], sigma, absolute_sigma=absolute, full_output=True)
+    result = info["result"]
+    np.testing.assert_array_equal(result.covariance, pcov)
+    np.testing.assert_array_equal(result.standard_errors, np.sqrt(pcov.diagonal()))
+    _, theirs = scipy.optimize.curve_fit(decay, X, Y, [1.0, 1.0], sigma=np.full(300, 0.3), absolute_sigma=absolute)
+    np.testing.assert_allclose(pcov, theirs, rtol=1e-4)
+    shown = f"{np.sqrt(pcov[0, 0]):.2g}"
+    for text in (str(result), result._repr_html_()):
+        assert f"± {shown}" in text
+    again = type(result).load
+    assert result.to_dict()["standard_errors"] == result.standard_errors.tolist()
+    assert callable(again)
+
+
+def test_a_saved_result_keeps_its_errors(tmp_path):
+    result = fit_curve(decay, X, Y, [1.0, 1.0], 0.3, absolute_sigma=True)
+    result.save(tmp_path / "fit.json")
+    loaded = problm.Result.load(tmp_path / "fit.json")
+    np.testing.assert_allclose(loaded.standard_errors, result.standard_errors)
+    assert loaded.absolute
+
+
+def test_a_result_is_a_mapping_of_scipys_fields():
+    fit = problm.least_squares(residuals, [1.0, 1.0], args=(X, Y))
+    theirs = scipy.optimize.least_squares(residuals, [1.0, 1.0], args=(X, Y))
+    assert set(theirs.keys()) <= set(fit.keys())
+    assert "x" in fit
+    assert "nothing" not in fit
+    assert fit.get("nothing", 3) == 3
+    for name, value in fit.items():
+        assert np.shape(value) == np.shape(theirs[name]), name
+    np.testing.assert_allclose(dict(fit)["jac"], theirs.jac, rtol=1e-4, atol=1e-6)
+
+
+def test_results_pickle_and_are_copied():
+    fit = problm.least_squares(residuals, [1.0, 1.0], data=(X, Y))
+    again = pickle.loads(pickle.dumps(fit))  # noqa: S301  our own
+    np.testing.assert_array_equal(again.fun, fit.fun)
+    lost = pickle.loads(pickle.dumps(problm.least_squares(lambda t: residuals(t, X, Y), [1.0, 1.0])))  # noqa: S301
+    np.testing.assert_allclose(lost.x, fit.x, rtol=1e-6)
+    with pytest.raises(RuntimeError, match="pickled without its function"):
+        lost.fun  # noqa: B018
+    copied = copy.deepcopy(fit)
+    copied.x[0] = 7.0
+    assert fit.x[0] != 7.0
+    np.testing.assert_array_equal(copied.grad, fit.grad)
+
+
+class TestSparse:
+    n = 3000
+
+    def fun(self, t):
+        f = (3 - t) * t + 1
+        f[1:] -= t[:-1]
+        f[:-1] -= 2 * t[1:]
+        return f
+
+    def jac(self, t):
+        return diags_array([3 - 2 * t, -np.ones(len(t) - 1), -2 * np.ones(len(t) - 1)], offsets=[0, -1, 1])
+
+    def test_jacobian_and_sparsity(self):
+        start = -np.ones(400)
+        exact = problm.least_squares(self.fun, start, lambda t: self.jac(t).toarray())
+        pattern = self.jac(start)
+        calls = []
+
+        def counted(t):
+            calls.append(1)
+            return self.fun(t)
+
+        for fit in (
+            problm.least_squares(self.fun, start, self.jac),
+            problm.least_squares(self.fun, start, lambda t: aslinearoperator(csr_array(self.jac(t)))),
+            problm.least_squares(counted, start, jac_sparsity=pattern),
+            problm.least_squares(self.fun, start, "3-point", jac_sparsity=pattern.toarray(), bounds=(-np.inf, 5.0)),
+        ):
+            assert fit.success
+            np.testing.assert_allclose(fit.x, exact.x, rtol=1e-6)
+        assert len(calls) < 100  # three groups of parameters, not 400 parameters
+
+    def test_a_jacobian_stays_sparse(self):
+        fit = problm.least_squares(self.fun, -np.ones(400), self.jac)
+        assert fit.jac.shape == (400, 400)
+        assert fit.jac.nnz <= 3 * 400
+
+
+@pytest.mark.parametrize("n", [10_000, 40_000])
+def test_options_of_scipy_have_an_effect(n):
+    x = np.linspace(0, 4, n)
+    y = decay(x, 2.0, 1.0)
+    fun = lambda t: decay(x, *t) - y  # noqa: E731
+    rough = problm.least_squares(fun, [1.0, 0.5], diff_step=0.1, max_nfev=3)
+    fine = problm.least_squares(fun, [1.0, 0.5], max_nfev=3)
+    assert rough.nfev == fine.nfev == 3
+    assert not np.allclose(rough.x, fine.x, rtol=1e-6)
+    seen = []
+    problm.least_squares(fun, [1.0, 0.5], callback=lambda x: seen.append(x))
+    assert all(x.shape == (2,) for x in seen)
+    states = []
+    problm.least_squares(residuals, [1.0, 0.5], data=(x, y), callback=lambda s: states.append(s.iteration))
+    assert states[0] == 1
+    np.testing.assert_array_equal(
+        problm.least_squares(fun, [1.0, 0.5], workers=2).x, problm.least_squares(fun, [1.0, 0.5]).x
+    )
+
+
+class Quantity:
+    """What astropy's would look like."""
+
+    unit = "m"
+    __module__ = "astropy.units"
+
+    def __array__(self, dtype=None, copy=None):
+        return X
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "match"),
+    [
+        (Quantity(), Y, "xdata has units.*value"),
+        (X, np.ma.masked_greater(Y, 1.0), "ydata has masked values"),
+        (X, Y + 1j, "complex"),
+        (np.arange(300).astype("datetime64[s]"), Y, "timedelta64"),
+        (np.ones((2, 3)), Y, "ydata has 300 points"),
+    ],
+)
+def test_what_would_be_dropped_is_refused(x, y, match):
+    with pytest.raises(ValueError, match=match):
+        problm.curve_fit(decay, x, y)
+
+
+def test_a_mask_without_masked_values_is_none():
+    popt, _ = problm.curve_fit(decay, X, np.ma.masked_greater(Y, 1e9))
+    np.testing.assert_allclose(popt, problm.curve_fit(decay, X, Y)[0])
+
+
+def test_shapes_of_xdata():
+    two = np.stack([X, X**2])
+    f = lambda x, a, b: a * x[0] + b * x[1]  # noqa: E731
+    expected = scipy.optimize.curve_fit(f, two, Y)[0]
+    for x, g in (
+        (two, f),
+        (two.T.copy(), lambda x, a, b: f(x.T, a, b)),
+        ({"u": X, "v": X**2}, lambda x, a, b: a * x["u"] + b * x["v"]),
+        ([X.tolist(), (X**2).tolist()], f),
+        (two[None], lambda x, a, b: f(x[0], a, b)),
+    ):
+        np.testing.assert_allclose(problm.curve_fit(g, x, Y)[0], expected, rtol=1e-5)
+
+
+def test_numbers_with_uncertainties():
+    unumpy = pytest.importorskip("uncertainties.unumpy")
+    sigma = 0.1 + 0.05 * X
+    popt, pcov = problm.curve_fit(decay, X, unumpy.uarray(Y, sigma))
+    theirs, their_cov = scipy.optimize.curve_fit(decay, X, Y, sigma=sigma, absolute_sigma=True)
+    np.testing.assert_allclose(popt, theirs, rtol=1e-5)
+    np.testing.assert_allclose(pcov, their_cov, rtol=1e-4)
