@@ -293,7 +293,7 @@ def test_saved_and_loaded(tmp_path):
     np.testing.assert_array_equal(again.predict(X), fit.predict(X))
     np.testing.assert_array_equal(again.confidence_band(X).upper, fit.confidence_band(X).upper)
     assert (again.aic, again.bic) == (fit.aic, fit.bic)
-    with pytest.raises(ValueError, match="without its data"):
+    with pytest.raises(ValueError, match="needs the data in memory"):
         _ = again.residuals
     with pytest.raises(ValueError, match="cannot be repeated"):
         again.profile("area")
@@ -325,4 +325,32 @@ def test_shown_as_text_html_and_latex():
 def test_robust_fits_have_no_profile():
     fit = problm.fit("y ~ a*exp(-b*x) + c", X, Y, loss="soft_l1", f_scale=0.1)
     with pytest.raises(ValueError, match="needs a likelihood"):
+        fit.profile("a")
+
+
+def test_data_of_other_kinds(tmp_path):
+    expected = problm.fit("y ~ a*exp(-b*x) + c", X, Y).values
+    np.testing.assert_allclose(problm.fit("y ~ a*exp(-b*x) + c", pd.Series(X), list(Y)).values, expected)
+    gaps = Y.copy()
+    gaps[::7] = np.nan
+    with pytest.raises(ValueError, match="not finite at row 0"):
+        problm.fit("y ~ a*exp(-b*x) + c", X, gaps)
+    fit = problm.fit("y ~ a*exp(-b*x) + c", X, gaps, nan_policy="omit")
+    assert len(fit.residuals) == fit.n == np.isfinite(gaps).sum()
+    assert np.isfinite(fit.r2)
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+    stored = problm.fit("y ~ a*exp(-b*x) + c", tmp_path / "x.npy", tmp_path / "y.npy")
+    np.testing.assert_allclose(stored.values, expected, rtol=1e-5)
+    assert "r squared" not in str(stored)
+    assert stored.confidence_band([1.0]).value == pytest.approx(stored.predict([1.0]))
+    with pytest.raises(ValueError, match="in memory"):
+        _ = stored.residuals
+
+
+def test_an_accurate_enough_fit_has_no_profile():
+    x = np.tile(X, 2000)
+    fit = problm.fit("y ~ a*exp(-b*x) + c", x, decay(x, 2.5, 0.8, 0.4) + RNG.standard_normal(x.size), accuracy=0.05)
+    assert not fit.result.certified
+    with pytest.raises(ValueError, match="fit of all rows"):
         fit.profile("a")

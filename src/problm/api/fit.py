@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.sources import is_stored
 from ..inference.doubts import SERIOUS, doubts, sample
 from ..inference.estimate import by_name
 from ..inference.fit import Fit
@@ -85,6 +86,8 @@ def fit(
     sigma = 0.7976 ± 0.0025
     """
     model, x, y, sigma = _columns(model, x, y, sigma)
+    if options.get("nan_policy") == "omit":
+        x, y, sigma = _without_nan(x, y, sigma)
     names = _names(model, p0)
     given = dict(p0) if isinstance(p0, Mapping) else {}
     tied = Ties.read(names, ties or {}, [n for n in given if n not in names] if ties else [])
@@ -100,8 +103,13 @@ def fit(
     mask = mask_of(fixed, tied.free)
     rest = [k for k in range(len(tied.free)) if k not in known]
     partial = partial_model(curve, known, rest)
-    start = np.array([known.get(k, 1.0) for k in range(len(tied.free))])
-    if rest:
+    stored = is_stored([x, y], options.get("max_memory"))
+    if stored and rest and known:
+        raise ValueError(f"p0: data in files need a start for all parameters or for none: {', '.join(tied.free)}")
+    start: Any = np.array([known.get(k, 1.0) for k in range(len(tied.free))])
+    if stored:
+        partial, start = None, None if rest else start
+    elif rest:
         guess = start[rest] if partial is None else partial.guess(x, y)
         start[rest] = np.clip(guess, limits[0][rest], limits[1][rest])
     derivative = None if jac is None else tied.apply_to_jacobian(jac)
@@ -118,14 +126,16 @@ def fit(
     def made(result: Result) -> Fit:
         result.names = tied.free
         name = loss if isinstance(loss, str) else str(getattr(loss, "name", "custom"))
-        return Fit(model, tied, result, x, y, sigma, absolute_sigma, name, limits, jac=jac, refit=refit)
+        kept = {} if stored else {"x": x, "y": y, "sigma": sigma}
+        return Fit(model, tied, result, absolute_sigma=absolute_sigma, loss=name, bounds=limits, jac=jac, refit=refit,
+                   **kept)  # fmt: skip
 
     return settle(start, refit, made, partial, rest, limits)
 
 
 def settle(
-    start: Array,
-    solve: Callable[[Array], Result],
+    start: Array | None,
+    solve: Callable[[Any], Result],
     made: Callable[[Result], Fit],
     partial: Model | None,
     rest: Sequence[int],
@@ -136,6 +146,7 @@ def settle(
     Parameters
     ----------
     start : (d,)
+        Or None, where the solver guesses.
     solve, made
         From a start to a result, and from that to a fit.
     partial
@@ -162,6 +173,8 @@ def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any
         model = formula(model) if isinstance(model, str) else model
         if isinstance(x, tuple | list) and len(x) and np.ndim(x[0]):
             x = np.stack([np.asarray(v, dtype=np.float64) for v in x])
+        if not is_stored([x, y], None):
+            x, y = x if hasattr(x, "columns") else np.asarray(x), np.asarray(y)
         return _checked(model), x, y, sigma
     present = [str(c) for c in (x.columns if hasattr(x, "columns") else x if isinstance(x, Mapping) else ())]
     if not present:
@@ -186,6 +199,19 @@ def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any
             raise ValueError(f"sigma: {sigma!r} is not a column; there are {', '.join(present)}")
         sigma = np.asarray(x[sigma], dtype=np.float64)
     return model, arrays[0] if len(arrays) == 2 else np.stack(arrays[:-1]), arrays[-1], sigma
+
+
+def _without_nan(x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any]:
+    """The rows without a NaN, so that residuals, bootstraps and pictures see those that were fitted."""
+    each = sigma is not None and np.ndim(sigma) == 1
+    good = np.isfinite(np.asarray(y, dtype=np.float64))
+    good &= np.isfinite(np.asarray(x, dtype=np.float64).reshape(-1, len(good)) if not hasattr(x, "iloc") else x.T).all(
+        axis=0
+    )
+    if each:
+        good &= np.isfinite(np.asarray(sigma, dtype=np.float64))
+    chosen = x[good] if hasattr(x, "iloc") else np.asarray(x)[..., good]
+    return chosen, np.asarray(y)[good], np.asarray(sigma)[good] if each else sigma
 
 
 def _checked(model: Any) -> Any:

@@ -84,8 +84,8 @@ def bootstrap(
     -------
     `Bootstrap`
     """
-    if fit.refit is None:
-        raise ValueError("a fit that was loaded from a file cannot be repeated: fit the data again")
+    if fit.refit is None or fit.y is None:
+        raise ValueError("a fit of data in files, or loaded from a file, cannot be repeated: fit the data again")
     if kind not in _KINDS:
         raise ValueError(f"kind must be one of {_KINDS}, got {kind!r}{suggest(kind, _KINDS)}")
     if (kind == "groups") != (groups is not None):

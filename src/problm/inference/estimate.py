@@ -65,9 +65,9 @@ class Estimate:
     ties: Ties
     result: Result
     """The solver's result, of the free parameters."""
-    x: Any
-    """Where the data were measured; None in a fit that was loaded from a file."""
-    y: Any
+    x: Any = None
+    """Where the data were measured; None where they are not in memory."""
+    y: Any = None
     sigma: Any = None
     absolute_sigma: bool = False
     loss: str = "linear"
@@ -270,7 +270,7 @@ class Estimate:
 
     def _data(self, values: Any) -> Any:
         if values is None:
-            raise ValueError("this fit was loaded from a file without its data: give them to Fit.load")
+            raise ValueError("this needs the data in memory; a fit loaded from a file is given them by Fit.load")
         return values
 
 

@@ -122,6 +122,8 @@ def contour(fit: Estimate, first: str, second: str, level: float, points: int) -
 def _checked(fit: Estimate) -> None:
     if fit.refit is None:
         raise ValueError("a fit that was loaded from a file cannot be repeated: fit the data again")
+    if not fit.result.certified:
+        raise ValueError("a profile needs a fit of all rows: fit without accuracy= and limits")
     if fit.loss != "linear":
         raise ValueError(f"a profile needs a likelihood, which loss={fit.loss!r} is not: use Fit.bootstrap")
 
