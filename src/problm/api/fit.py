@@ -89,29 +89,18 @@ def fit(
     if options.get("nan_policy") == "omit":
         x, y, sigma = _without_nan(x, y, sigma)
     names = _names(model, p0)
-    given = dict(p0) if isinstance(p0, Mapping) else {}
-    tied = Ties.read(names, ties or {}, [n for n in given if n not in names] if ties else [])
+    extra = [n for n in p0 if n not in names] if ties and isinstance(p0, Mapping) else []
+    tied = Ties.read(names, ties or {}, extra)
     curve = tied.apply(model)
-    if p0 is not None and not isinstance(p0, Mapping):
-        start = np.atleast_1d(np.asarray(p0, dtype=np.float64))
-        if start.shape != (len(tied.free),):
-            raise ValueError(f"p0 has shape {start.shape}; expected {len(tied.free)} values: {', '.join(tied.free)}")
-        given = dict(zip(tied.free, start.tolist(), strict=True))
-    held = dict(fixed) if isinstance(fixed, Mapping) else {}
-    known = {**by_name(tied.free, given, "p0"), **by_name(tied.free, held, "fixed")}
+    known = _known(p0, fixed, tied.free)
     limits = bounds_of(bounds, tied.free)
     mask = mask_of(fixed, tied.free)
     rest = [k for k in range(len(tied.free)) if k not in known]
-    partial = partial_model(curve, known, rest)
     stored = is_stored([x, y], options.get("max_memory"))
+    partial = None if stored else partial_model(curve, known, rest)
     if stored and rest and known:
         raise ValueError(f"p0: data in files need a start for all parameters or for none: {', '.join(tied.free)}")
-    start: Any = np.array([known.get(k, 1.0) for k in range(len(tied.free))])
-    if stored:
-        partial, start = None, None if rest else start
-    elif rest:
-        guess = start[rest] if partial is None else partial.guess(x, y)
-        start[rest] = np.clip(guess, limits[0][rest], limits[1][rest])
+    start = None if stored and rest else _start(partial, known, rest, x, y, limits)
     derivative = None if jac is None else tied.apply_to_jacobian(jac)
 
     def refit(start: Any, x: Any = x, y: Any = y, sigma: Any = sigma, fixed: Any = mask) -> Result:
@@ -165,6 +154,28 @@ def settle(
             if again.result.cost < found.result.cost:
                 found, doubtful = again, doubts(again)
     return replace(found, warnings=tuple(doubtful.values()))
+
+
+def _known(p0: Any, fixed: Any, free: tuple[str, ...]) -> dict[int, float]:
+    """Starts that are given, by the place of the parameter."""
+    if p0 is not None and not isinstance(p0, Mapping):
+        start = np.atleast_1d(np.asarray(p0, dtype=np.float64))
+        if start.shape != (len(free),):
+            raise ValueError(f"p0 has shape {start.shape}; expected {len(free)} values: {', '.join(free)}")
+        p0 = dict(zip(free, start.tolist(), strict=True))
+    held = fixed if isinstance(fixed, Mapping) else {}
+    return {**by_name(free, p0 or {}, "p0"), **by_name(free, held, "fixed")}
+
+
+def _start(
+    partial: Model | None, known: Mapping[int, float], rest: Sequence[int], x: Any, y: Any, limits: tuple[Array, Array]
+) -> Array:
+    """What is known, and guesses (or ones) within the bounds for the rest."""
+    start = np.array([known.get(k, 1.0) for k in range(len(known) + len(rest))])
+    if rest:
+        guess = start[rest] if partial is None else partial.guess(x, y)
+        start[rest] = np.clip(guess, limits[0][rest], limits[1][rest])
+    return start
 
 
 def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any]:
