@@ -8,10 +8,13 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 JOBS ?= 2
 SECONDS_EACH ?= 600
 
-.PHONY: demo test lint types pytest fuzz audit docs linkcheck bench bench-speed bench-check clean
+.PHONY: demo quick test lint types pytest fuzz audit docs linkcheck bench bench-speed bench-check clean
 
 demo: $(VENV)/.run  ## alignment, essential matrix and a 10^7-point fit, on data it makes; writes demo/report.html
 	$(BIN)/problm demo
+
+quick: lint types  ## while editing: lint, types, and the tests of what has changed
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow" $$($(BIN)/python tests/helpers/quick.py)
 
 test: lint types pytest  ## what continuous integration runs
 
@@ -23,7 +26,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 pytest: $(VENV)/.dev
-	$(BIN)/python tests/helpers/compile_all.py
+	$(BIN)/problm warmup
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 fuzz: $(VENV)/.dev  ## signals at random moments, hostile input for every parser (SECONDS_EACH=600); for the night

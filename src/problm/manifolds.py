@@ -35,15 +35,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .jit import types
 from .jit.njit import njit
 from .jit.njit import part as compiled_part
+from .jit.types import Signature
+
+_f8 = types.float64
 
 Array = NDArray[np.float64]
 
 
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compile at the first call, cached on disk."""
-    return njit(nogil=True, error_model="numpy")(function)
+def compiled(*signature: Signature) -> Any:
+    """Compile at the first call: for these types ahead of time, for others when they come."""
+    return njit(*signature, any_types=True, nogil=True, error_model="numpy")
 
 
 def internal(function: Callable[..., Any]) -> Any:
@@ -51,7 +55,7 @@ def internal(function: Callable[..., Any]) -> Any:
     return compiled_part(nogil=True, error_model="numpy", fastmath=False)(function)  # not the caller's
 
 
-@compiled
+@compiled(_f8[:, ::1](_f8[::1]))
 def rotation_exp(w):  # type: ignore[no-untyped-def]
     """Rotation by the angle ``|w|`` (radians) about ``w`` (3,), as a (3, 3) matrix: Rodrigues' formula."""
     x, y, z = w[0], w[1], w[2]
@@ -95,13 +99,13 @@ def _straighten(R):  # type: ignore[no-untyped-def]
     return multiply(R, G)
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[::1]))
 def rotate(theta, delta):  # type: ignore[no-untyped-def]
     """``exp([delta]) R`` for a rotation given row by row, (9,)."""
     return _straighten(multiply(rotation_exp(delta), theta.reshape(3, 3))).reshape(9)
 
 
-@compiled
+@compiled(_f8[:, ::1](_f8[::1]))
 def tangent_basis(x):  # type: ignore[no-untyped-def]
     """Orthonormal basis, (n, n - 1), of the vectors orthogonal to the unit vector ``x`` (n,)."""
     n = x.shape[0]
@@ -118,7 +122,7 @@ def tangent_basis(x):  # type: ignore[no-untyped-def]
     return B
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[::1]))
 def walk_sphere(x, delta):  # type: ignore[no-untyped-def]
     """From the unit vector ``x`` (n,) along the great circle of ``B(x) delta``, by the angle ``|delta|``."""
     n = x.shape[0]
@@ -140,7 +144,7 @@ def walk_sphere(x, delta):  # type: ignore[no-untyped-def]
     return y
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[::1]))
 def move_essential(theta, delta):  # type: ignore[no-untyped-def]
     """Move (R, t), (12,), by a rotation vector (3) and a tangent of the direction t (2)."""
     out = np.empty(12)
@@ -150,7 +154,7 @@ def move_essential(theta, delta):  # type: ignore[no-untyped-def]
     return out
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[::1]))
 def move_fundamental(theta, delta):  # type: ignore[no-untyped-def]
     """Move (U, V, M), (22,), by 2 + 2 + 3 parameters."""
     out = np.empty(22)
@@ -249,7 +253,7 @@ def nearest_rotation(A: ArrayLike) -> Array:
     return R
 
 
-@compiled
+@compiled(types.Tuple((_f8[:, ::1], _f8))(_f8[:, ::1]))
 def as_rotation(A):  # type: ignore[no-untyped-def]
     """The rotation nearest to a nearly orthogonal (3, 3) matrix, and how far that was from one, at most.
 
@@ -268,7 +272,7 @@ def as_rotation(A):  # type: ignore[no-untyped-def]
     return _straighten(_straighten(_straighten(A))), departure
 
 
-@compiled
+@compiled(types.Tuple((_f8[::1], _f8, _f8))(_f8[:, ::1], _f8[::1]))
 def as_pose(R, t):  # type: ignore[no-untyped-def]
     """Rotation nearest to R and unit vector along t, (12,), the departure of R (`as_rotation`), and the length of t."""
     out = np.empty(12)

@@ -138,7 +138,7 @@ def test_output_folders_that_cannot_be_made(folder, inside, tmp_path):
 _CACHE = """
 import logging, sys, numba
 logging.basicConfig(format="%(message)s", stream=sys.stderr)
-from numba import types
+from problm.jit import types
 from problm.jit.njit import njit
 def twice(x): return 2.0 * x
 print(njit(types.float64(types.float64))(twice)(4.0))

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 
-import numba
 import pytest
 
 import problm.jit.njit
@@ -19,11 +18,10 @@ from tests.helpers.program import unwatched
 
 FILES = {
     "main.py": """
-from numba import types
 from problm.jit.njit import njit
+from problm.jit.types import float64 as f8
 from . import constants
 from .parts import thrice
-f8 = types.float64
 @njit(f8(f8))
 def main(x):
     return thrice(x) + constants.SHIFT
@@ -38,8 +36,8 @@ def thrice(x):
     return plus(plus(x, x), x)
 """,
     "words.py": """
-from numba import types
-from numba.extending import intrinsic
+from problm.jit import types
+from problm.jit.njit import intrinsic
 from .emit import add
 @intrinsic
 def plus(typing, x, y):
@@ -57,7 +55,7 @@ _number = itertools.count()
 @pytest.fixture(autouse=True)
 def empty(monkeypatch, tmp_path):
     monkeypatch.setattr(problm.jit.njit, "_told", set())
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -74,13 +72,15 @@ def package(monkeypatch, tmp_path):
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.syspath_prepend(place)
         sources.digest.cache_clear()
-        return importlib.import_module("shop.main").main
+        main = importlib.import_module("shop.main").main
+        assert main.dispatcher
+        return main
 
     return load
 
 
-def compiled_anew(dispatcher):
-    return sum(dispatcher.stats.cache_misses.values())
+def compiled_anew(function):
+    return sum(function.dispatcher.stats.cache_misses.values())
 
 
 def test_the_same_sources_elsewhere_and_later_are_found(package):
@@ -108,11 +108,12 @@ def test_a_change_of_any_file_that_is_used_is_noticed(package, name, old, new, v
 def test_a_module_that_is_handed_on_is_followed(package):
     main = """
 from problm.jit.njit import njit, part
+from problm.jit.types import float64 as f8
 from . import parts
 @part()
 def apply(x, library):
     return library.thrice(x)
-@njit("float64(float64)")
+@njit(f8(f8))
 def main(x):
     return apply(x, parts)
 """

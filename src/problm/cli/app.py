@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import align, bench, bundle, doctor, fit, shuffle, two_view
+from . import align, bench, bundle, doctor, fit, shuffle, two_view, warmup
 from .demo import command as demo
 from .exits import guarded
 
@@ -47,6 +47,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "fundamental": two_view.fundamental,
     "bundle": bundle.command,
     "shuffle": shuffle.command,
+    "warmup": warmup.command,
     "doctor": doctor.command,
 }
 for _name, _command in _COMMANDS.items():

@@ -73,7 +73,7 @@ def _version(package: str) -> str:
 
 def _cache() -> dict[str, str]:
     """Folder of the compiled kernels, their number, and whether it is writable."""
-    from ..jit.cache import folder as cache_folder
+    from ..jit.folder import folder as cache_folder
 
     folder = cache_folder()
     files = list(folder.glob("*.nbc"))

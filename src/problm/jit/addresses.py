@@ -10,9 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from . import types
+from .njit import Function, address_in, intrinsic
 
 _f8, _i8 = types.float64, types.int64
 
@@ -27,8 +26,8 @@ def address_of(compiled: Any, signature: Any) -> int:
     """Machine address of a compiled function. Keep a reference to the function while the address is in use."""
     known = _addresses(compiled)
     if id(signature) not in known:
-        result = compiled.get_compile_result(signature)
-        known[id(signature)] = int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
+        ours = isinstance(compiled, Function)  # or one of the user's, compiled by Numba itself
+        known[id(signature)] = compiled.address(signature) if ours else address_in(compiled, signature)
     return known[id(signature)]
 
 
@@ -36,9 +35,12 @@ def caller(target: Any) -> Callable[..., Any]:
     """Code of an intrinsic ``(address, *arguments)`` that calls a compiled function of the signature ``target``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = context.call_conv.get_function_type(target.return_type, target.args)
+        from numba.core import cgutils
+
+        returned, expected = target.return_type.numba, target.numba.args
+        kind = context.call_conv.get_function_type(returned, expected)
         pointer = builder.inttoptr(args[0], kind.as_pointer())
-        status, result = context.call_conv.call_function(builder, pointer, target.return_type, target.args, args[1:])
+        status, result = context.call_conv.call_function(builder, pointer, returned, expected, args[1:])
         with cgutils.if_unlikely(builder, status.is_error):
             context.call_conv.return_status_propagate(builder, status)
         return context.get_dummy_value() if target.return_type == types.void else result
@@ -52,11 +54,11 @@ MOVE = _f8[::1](_f8[::1], _f8[::1])
 """``(theta, delta) -> theta``: a retraction."""
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def call_encode(typing: Any, at: Any, theta: Any, A1: Any, A2: Any) -> Any:
     return ENCODE.return_type(_i8, *ENCODE.args), caller(ENCODE)
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def call_move(typing: Any, at: Any, theta: Any, delta: Any) -> Any:
     return MOVE.return_type(_i8, *MOVE.args), caller(MOVE)

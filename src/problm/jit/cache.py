@@ -10,7 +10,6 @@ says so.
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -19,12 +18,11 @@ from types import FunctionType
 from typing import Any
 
 import numba
-from numba import config
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
-from numba.misc.appdirs import AppDirs
 
 from ..support.files import write_atomically
+from .folder import folder
 from .sources import digest
 
 _KEPT = 3  # files of one function and signature: those of an older source or another processor, until they are many
@@ -76,16 +74,6 @@ class Cache:
         types = hashlib.sha256(str(signature).encode()).hexdigest()
         name = f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
         return Path(self.cache_path, f"{name[-100:]}-{types[:8]}-{key[:24]}.nbc")
-
-
-def folder() -> Path:
-    """Where compiled code is kept: in NUMBA_CACHE_DIR, the package's own folder, or the user's folder for caches."""
-    if config.CACHE_DIR:
-        return Path(config.CACHE_DIR, "problm")
-    own = Path(__file__).resolve().parents[1] / "__pycache__"
-    if os.access(own if own.exists() else own.parent, os.W_OK):
-        return own
-    return Path(AppDirs(appname="problm", appauthor=False).user_cache_dir).absolute()
 
 
 def _remove_old(path: Path) -> None:

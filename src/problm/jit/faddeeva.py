@@ -18,12 +18,11 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from . import types
 from .intrinsics import select
-from .njit import part
+from .llvm import ir
+from .njit import intrinsic, part
 
 _TERMS = 40
 _L = math.sqrt(_TERMS / math.sqrt(2.0))
@@ -40,7 +39,7 @@ def _coefficients() -> list[float]:
     return [float(c) for c in spectrum[1 : _TERMS + 1]]
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def _polynomial(typing: Any, real: Any, imaginary: Any) -> Any:
     """Real and imaginary part of p(Z), written out: four chains of Horner's rule in Z**4, which run side by side."""
 

@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-
+from . import types
 from .addresses import caller
-from .njit import njit
+from .llvm import ir
+from .njit import intrinsic, njit
 
 BLOCK = 128
 _LANES = 4
@@ -35,7 +33,7 @@ def _tile(rows: int, columns: int, diagonal: bool) -> Any:
     """
     pairs = [(r, c) for r in range(rows) for c in range(columns) if not diagonal or c <= r]
 
-    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    @intrinsic
     def tile(typing: Any, left: Any, right: Any, n: Any, sums: Any, x: Any, y: Any) -> Any:
         def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
             left, right, n, sums, x, y = args
@@ -133,7 +131,7 @@ def add_products(left, right, d, n, sums):  # type: ignore[no-untyped-def]
         x += size
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def call_products(typing: Any, at: Any, left: Any, right: Any, d: Any, n: Any, sums: Any) -> Any:
     """`add_products` through its address: linked into its callers it is compiled again with each."""
     return PRODUCTS.return_type(_i8, *PRODUCTS.args), caller(PRODUCTS)

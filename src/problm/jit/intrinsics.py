@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-from numba.extending import intrinsic
+from . import types
+from .njit import intrinsic
 
 _f8, _i8 = types.float64, types.int64
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def bits_of(typing: Any, x: Any) -> Any:
     """The bits of a number."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], context.get_value_type(_i8))
+        return builder.bitcast(args[0], context.get_value_type(_i8.numba))
 
     return _i8(_f8), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def number_of(typing: Any, x: Any) -> Any:
     """The number with these bits."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], context.get_value_type(_f8))
+        return builder.bitcast(args[0], context.get_value_type(_f8.numba))
 
     return _f8(_i8), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def shift_right(typing: Any, x: Any, n: Any) -> Any:
     """Logical shift: AVX2 has no arithmetic shift of 64-bit integers."""
 
@@ -40,7 +40,7 @@ def shift_right(typing: Any, x: Any, n: Any) -> Any:
     return _i8(_i8, _i8), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
     """``x * y + z`` with one rounding."""
 
@@ -50,7 +50,7 @@ def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
     return _f8(_f8, _f8, _f8), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def select(typing: Any, condition: Any, yes: Any, no: Any) -> Any:
     """``yes if condition else no``, both evaluated: a branch around a long expression would stop the vectoriser."""
 

@@ -1,103 +1,212 @@
-"""Numba's ``njit`` as the package uses it: compiled once, kept on disk, and honest about both.
+"""Compilation as the package uses it: nothing when a module is loaded, each function once, when it is first needed.
 
-Functions with explicit signatures are compiled, or loaded from the cache, when their module is imported; with
-``lazy=True`` when they are first used. Where no cache folder can be written (a read-only installation without a home
-folder, a full disk) they are compiled in every process instead, and a message says how to change that.
+`njit` compiles a function for Python and for other compiled functions. Its machine code comes from a library made
+ahead of time (`problm.jit.library`), which needs no Numba at all, or from the cache on disk (`problm.jit.cache`), or is
+compiled. A `part` is for compiled callers only and compiled with each of them: half of the time to compile a short
+function goes into its entry for Python. An `intrinsic` writes instructions of its own.
 
-Half of the time to compile a short function goes into its entries for Python and for C. No function here is called
-from C, and most only by other compiled functions: those are a `part` of their callers.
+All three are recognised by Numba when it meets them in the code of a function.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from functools import cached_property, update_wrapper, wraps
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
-from numba import njit as _njit
-from numba.extending import register_jitable
-
-from .cache import Cache
+from . import library
 from .sources import OPTIONS, text
+from .types import Signature
 
 log = logging.getLogger("problm")
 _COMPILING_AFTER = 0.5  # seconds in all: loading a function from the cache takes a few milliseconds
 _told: set[str] = set()
 _compiling = 0.0
+_compilable: list[Any] = []
+FUNCTIONS: list[Function] = []
+"""All compiled functions of the modules loaded so far."""
 
 
-def njit(*signature: Any, lazy: Any = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """``numba.njit``, with a cache that notices every change (`problm.jit.cache`).
+class _Named:
+    """A Python function that Numba is to see as something else."""
 
-    With a signature and ``lazy`` the function is compiled when it is first called or its address is asked for; it
-    cannot be called by compiled code.
-    """
-    options = {"no_cfunc_wrapper": True, **options}
-
-    def decorate(function: Any) -> Any:
-        setattr(function, OPTIONS, text((signature, options)))
-        return Lazy(function, signature, options) if lazy else _compiled(function, signature, options)
-
-    return decorate
-
-
-def _compiled(function: FunctionType, signature: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    global _compiling
-    began = time.perf_counter()
-    dispatcher = _njit(**options)(function)
-    dispatcher._cache = Cache(function, _tell)
-    for types in signature:
-        dispatcher.compile(types)
-    if signature:
-        dispatcher.disable_compile()
-    # The first function loaded from the cache starts LLVM, which can take as long.
-    if dispatcher.stats.cache_misses:
-        _compiling += time.perf_counter() - began
-        if _compiling > _COMPILING_AFTER:
-            _tell("compiling", "compiling for this machine, once: some seconds, for image geometry up to a minute.")
-    return dispatcher
-
-
-class Lazy:
-    """A function that is compiled, or loaded from the cache, when it is first used."""
-
-    def __init__(self, function: FunctionType, signature: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def __init__(self, function: FunctionType) -> None:
         self.py_func = function
-        self.__doc__ = function.__doc__
-        self._how = signature, options
+        update_wrapper(cast(Any, self), function)
 
-    @cached_property
-    def compiled(self) -> Any:
-        """The compiled function."""
-        return _compiled(self.py_func, *self._how)
+    def __reduce__(self) -> Any:
+        name = self.py_func.__qualname__
+        if getattr(sys.modules.get(self.py_func.__module__), name, None) is self:
+            return name  # where it is found: a module's own
+        return type(self), tuple(self._made_of)
+
+    @property
+    def _made_of(self) -> tuple[Any, ...]:
+        return (self.py_func,)
+
+
+class Function(_Named):
+    """A compiled function: its code is found or made when it is first called, or its address asked for."""
+
+    def __init__(
+        self, function: FunctionType, signatures: tuple[Signature, ...], any_types: bool, options: dict[str, Any]
+    ) -> None:
+        super().__init__(function)
+        self.signatures, self.any_types, self.options = signatures, any_types, options
+        FUNCTIONS.append(self)
+
+    @property
+    def _made_of(self) -> tuple[Any, ...]:
+        return self.py_func, self.signatures, self.any_types, self.options
 
     def __call__(self, *args: Any) -> Any:
         return self.compiled(*args)
 
-    def get_compile_result(self, signature: Any) -> Any:
-        """Numba's, for `problm.jit.addresses.address_of`."""
-        return self.compiled.get_compile_result(signature)
+    @cached_property
+    def compiled(self) -> Callable[..., Any]:
+        """What a call calls; to be asked for by those who call often."""
+        entry: Callable[..., Any] | None = library.entry(self.py_func, lambda *args: self.dispatcher(*args))
+        return entry or self.dispatcher
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """Numba's function."""
+        from .cache import Cache
+
+        dispatcher = self.plain_dispatcher()
+        dispatcher._cache = Cache(self.py_func, tell)
+        _timed(dispatcher)
+        if not self.any_types:
+            for signature in self.signatures:
+                dispatcher.compile(signature.numba)
+            dispatcher.disable_compile()
+        return dispatcher
+
+    def plain_dispatcher(self) -> Any:
+        """Numba's function, not yet compiled and without a cache."""
+        from numba import njit
+
+        while _compilable:
+            _ = _compilable.pop()._numba_type_
+        return njit(**self.options)(self.py_func)
+
+    def address(self, signature: Signature) -> int:
+        """Machine address of the code for a signature."""
+        found = library.address(self.py_func, signature.code)
+        return address_in(self.dispatcher, signature) if found is None else found
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.dispatcher._numba_type_
 
 
-def part(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function for compiled callers only: compiled and kept with each of them, without an entry for Python.
+class Part(_Named):
+    """A function that is compiled and kept with each of its callers."""
 
-    It is compiled once for all callers with the same options, and takes from them those that are not given.
-    """
+    def __init__(self, function: FunctionType, options: dict[str, Any]) -> None:
+        super().__init__(function)
+        self.options = options
+
+    @property
+    def _made_of(self) -> tuple[Any, ...]:
+        return self.py_func, self.options
+
+    def __call__(self, *args: Any) -> Any:
+        return self.py_func(*args)
+
+    @cached_property
+    def _numba_type_(self) -> Any:
+        from numba.extending import register_jitable
+
+        return _type_of(register_jitable(**self.options)(self.py_func))
+
+
+class Intrinsic(_Named):
+    """A function ``(typing, *types) -> (signature, codegen)`` that writes its own instructions, as Numba's."""
+
+    @cached_property
+    def _numba_type_(self) -> Any:
+        from numba.extending import intrinsic
+
+        @wraps(self.py_func)
+        def define(*args: Any) -> Any:
+            signature, codegen = self.py_func(*args)
+            return signature.numba if isinstance(signature, Signature) else signature, codegen
+
+        self._kept = intrinsic(define)
+        return _type_of(self._kept)
+
+
+def njit(*signature: Signature, any_types: Any = False, **options: Any) -> Callable[[Callable[..., Any]], Function]:
+    """``numba.njit`` for the signatures given; with ``any_types`` for others too, when they come."""
     options = {"no_cfunc_wrapper": True, **options}
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        setattr(function, OPTIONS, text(options))
-        register_jitable(**options)(function)
-        return function
+    def decorate(function: Any) -> Function:
+        setattr(function, OPTIONS, text((signature, options)))
+        return Function(function, signature, any_types or not signature, options)
 
     return decorate
 
 
-def _tell(key: str, message: str) -> None:
+def part(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function for compiled callers only, which takes from them those options that are not given."""
+    options = {"no_cfunc_wrapper": True, **options}
+
+    def decorate(function: Any) -> Part:
+        setattr(function, OPTIONS, text(options))
+        return Part(function, options)
+
+    return decorate
+
+
+def compilable(functions: Iterable[Callable[..., Any]], **options: Any) -> None:
+    """Let compiled functions call plain ones of Python's, under the names that Python calls them by."""
+    _compilable.extend(part(**options)(function) for function in functions)
+
+
+def intrinsic(function: Any) -> Any:
+    """Numba's ``intrinsic``, with the types of `problm.jit.types`."""
+    return Intrinsic(function)
+
+
+def address_in(dispatcher: Any, signature: Signature) -> int:
+    """Machine address of what Numba has compiled."""
+    result = dispatcher.get_compile_result(signature.numba)
+    return int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
+
+
+def _type_of(value: Any) -> Any:
+    """Numba's type of something that has just been registered."""
+    from numba.core.registry import cpu_target
+
+    context = cpu_target.typing_context
+    context.refresh()
+    return context.resolve_value_type(value)
+
+
+def _timed(dispatcher: Any) -> None:
+    """Let compiling be announced when it takes time."""
+    compile_ = dispatcher._compiler.compile
+
+    def announced(*args: Any) -> Any:
+        global _compiling
+        began = time.perf_counter()
+        try:
+            return compile_(*args)
+        finally:
+            _compiling += time.perf_counter() - began
+            if _compiling > _COMPILING_AFTER:
+                tell("compiling", "compiling for this machine, once: some seconds, for image geometry up to a minute.")
+
+    dispatcher._compiler.compile = announced
+
+
+def tell(key: str, message: str) -> None:
+    """Say something, once in each process."""
     if key not in _told:
         _told.add(key)
         log.warning("problm: %s", message)

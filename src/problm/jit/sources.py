@@ -64,17 +64,14 @@ def _used(function: FunctionType) -> tuple[frozenset[str], frozenset[str], froze
 
 
 def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Names that a function's code mentions, with what they stand for; also those that it takes from a module."""
-    names = _names(function.__code__)
-    spaces = [function.__globals__]
-    for name in names & function.__globals__.keys():
-        value = function.__globals__[name]
-        if isinstance(value, ModuleType) and _ours(value.__name__, function):
-            spaces.append(vars(value))
-            if not names & vars(value).keys():  # handed on as a whole: any of its functions may be called
-                yield from ((n, f) for n, f in vars(value).items() if callable(f))
-    for space in spaces:
-        yield from ((name, space[name]) for name in names & space.keys())
+    """Names that a function's code mentions, with what they stand for; of a module, all functions in it."""
+    known = function.__globals__
+    for name in _names(function.__code__) & known.keys():
+        yield name, known[name]
+        if isinstance(known[name], ModuleType) and _ours(known[name].__name__, function):
+            yield from (
+                (n, v) for n, v in vars(known[name]).items() if hasattr(v, "py_func") or isinstance(v, FunctionType)
+            )
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # defined later, by the function around it
             yield name, cell.cell_contents

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from . import types
+from .llvm import ir
+from .njit import intrinsic
 
 BLOCK = 128
 _LANES = 4
@@ -31,7 +31,7 @@ def elementwise(inputs: int, emit: Emit) -> Any:
     numbers. ``emit(builder, vectors, scalars)`` returns the vector of results.
     """
 
-    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    @intrinsic
     def loop(typing: Any, to: Any, a: Any, b: Any, c: Any, s: Any, t: Any, u: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             i64 = ir.IntType(64)

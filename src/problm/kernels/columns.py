@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-from numba.extending import intrinsic
-
-from ..jit.njit import njit
+from ..jit import types
+from ..jit.njit import intrinsic, njit
 
 _f8, _i8 = types.float64, types.int64
 
 
 def _loader(kind: Any) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    @intrinsic
     def load(typing: Any, at: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = builder.inttoptr(args[0], context.get_value_type(kind).as_pointer())
+            pointer = builder.inttoptr(args[0], context.get_value_type(kind.numba).as_pointer())
             return builder.load(pointer, align=1)
 
         return kind(_i8), codegen
@@ -31,10 +29,10 @@ def _loader(kind: Any) -> Any:
 def _reader(kind: Any) -> Any:
     """As `_loader`, for item i of a contiguous array: such a loop is vectorised."""
 
-    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    @intrinsic
     def read(typing: Any, at: Any, i: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = builder.inttoptr(args[0], context.get_value_type(kind).as_pointer())
+            pointer = builder.inttoptr(args[0], context.get_value_type(kind.numba).as_pointer())
             return builder.load(builder.gep(pointer, [args[1]]), align=1)
 
         return kind(_i8, _i8), codegen

@@ -19,11 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba import types
-from numba.extending import intrinsic
-
+from ..jit import types
 from ..jit.addresses import caller
-from ..jit.njit import njit
+from ..jit.njit import intrinsic, njit
 
 BLOCK = 128
 
@@ -38,12 +36,7 @@ def evaluator(function: Callable[..., None]) -> Any:
     return njit(EVALUATOR, nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
 
 
-def lazy_evaluator(function: Callable[..., None]) -> Any:
-    """As `evaluator`, compiled when its address is first asked for: for models that most users do not need."""
-    return njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def call_evaluator(
     typing: Any, at: Any, theta: Any, rows: Any, m: Any, program: Any, constants: Any, jacobian: Any, out: Any
 ) -> Any:

@@ -25,7 +25,7 @@ from ..losses import USER_CODE, Loss
 from ..support.descriptors import ROW_NUMBER, describe, loadable, loadable_type
 from ..support.reduction import add_pairwise
 from ..support.threads import available_threads, pool
-from .evaluator import BLOCK, EVALUATOR, FASTMATH, evaluator, lazy_evaluator
+from .evaluator import BLOCK, EVALUATOR, FASTMATH, evaluator
 from .passes import costs_chunk, leverage_chunk, linearize_chunk, rows_chunk, tools
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "available_threads",
     "describe",
     "evaluator",
-    "lazy_evaluator",
     "loadable",
     "loadable_type",
     "square",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-from numba.extending import intrinsic
-
+from ..jit import types
 from ..jit.addresses import caller
-from ..jit.njit import part
+from ..jit.njit import intrinsic, part
 from .evaluator import FASTMATH
 
 _f8, _i8 = types.float64, types.int64
@@ -38,7 +36,7 @@ def plain_costs(out, m, p, cost):  # type: ignore[no-untyped-def]
     return total
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def call_robust(typing: Any, at: Any, out: Any, m: Any, p: Any, code: Any, scale: Any, cost: Any, weight: Any) -> Any:
     """`problm.kernels.robust.robust_costs`, by its address."""
     return ROBUST.return_type(_i8, *ROBUST.args), caller(ROBUST)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import types
 
+from ..jit import types
 from ..jit.njit import njit, part
 from .passes import call_linearize
 
@@ -63,7 +63,7 @@ FIT_CURVES = types.void(
 )  # fmt: skip
 
 
-@njit(FIT_CURVES, lazy=True, **_compiled)
+@njit(FIT_CURVES, **_compiled)
 def fit_curves(  # type: ignore[no-untyped-def]
     linearize, evaluator, columns, ends, program, constants, tools, floors, free, lower, upper, most, theta, sums, steps
 ):

@@ -14,14 +14,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from ..jit import types
 from ..jit.addresses import address_of, caller
 from ..jit.gram import PRODUCTS, add_products, call_products
-from ..jit.njit import njit, part
+from ..jit.llvm import ir
+from ..jit.njit import intrinsic, njit, part
 from ..jit.vectors import elementwise, multiply, multiply_add
 from .columns import load_rows
 from .evaluator import BLOCK, FASTMATH, call_evaluator
@@ -33,7 +32,7 @@ _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 LOAD = types.void(_i8[:, ::1], _i8, _i8, _f8[:, ::1])
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def _call_load(typing: Any, at: Any, columns: Any, lo: Any, m: Any, out: Any) -> Any:
     return LOAD.return_type(_i8, *LOAD.args), caller(LOAD)
 
@@ -58,7 +57,7 @@ def tools(robust: bool) -> int:
     return _table(robust)[1]
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def _tool(typing: Any, at: Any, k: Any) -> Any:
     """Item k of `tools`, which are at an address."""
 
@@ -113,7 +112,7 @@ _CHUNK_ARGS = (_i8, _f8[::1], _i8[:, ::1], _i8, _i8, _i8[::1], _f8[::1], _i8, _i
 LINEARIZE = types.void(*_CHUNK_ARGS, _i8, _f8[::1], _f8[::1])
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def call_linearize(
     typing: Any, at: Any, evaluator: Any, theta: Any, columns: Any, lo: Any, hi: Any, program: Any, constants: Any,
     d: Any, p: Any, code: Any, tools: Any, scale: Any, outer: Any, costs: Any, sums: Any,
@@ -121,7 +120,7 @@ def call_linearize(
     return LINEARIZE.return_type(_i8, *LINEARIZE.args), caller(LINEARIZE)
 
 
-@njit(LINEARIZE, lazy=True, **_compiled)
+@njit(LINEARIZE, **_compiled)
 def linearize_chunk(  # type: ignore[no-untyped-def]
     evaluator, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, outer, costs, sums
 ):
@@ -186,7 +185,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
         at += a + 2
 
 
-@njit(_f8(*_CHUNK_ARGS, _f8[::1]), lazy=True, **_compiled)
+@njit(_f8(*_CHUNK_ARGS, _f8[::1]), **_compiled)
 def costs_chunk(  # type: ignore[no-untyped-def]
     evaluator, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, costs
 ):
@@ -213,7 +212,7 @@ def costs_chunk(  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(_f8(*_CHUNK_ARGS, _f8[:, ::1]), lazy=True, **_compiled)
+@njit(_f8(*_CHUNK_ARGS, _f8[:, ::1]), **_compiled)
 def leverage_chunk(  # type: ignore[no-untyped-def]
     evaluator, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, root
 ):
@@ -250,7 +249,7 @@ def leverage_chunk(  # type: ignore[no-untyped-def]
     return largest
 
 
-@njit(types.void(*_CHUNK_ARGS[:9], _i8, _i8, _f8[:, ::1]), lazy=True, nogil=True, error_model="numpy")
+@njit(types.void(*_CHUNK_ARGS[:9], _i8, _i8, _f8[:, ::1]), nogil=True, error_model="numpy")
 def rows_chunk(evaluator, theta, columns, lo, hi, program, constants, d, p, tools, jacobian, values):  # type: ignore[no-untyped-def]
     """Write what the evaluator gives for rows [lo, hi) to ``values``: (hi - lo, p), or with derivatives p (1 + d)."""
     rows = np.empty((columns.shape[0], BLOCK))

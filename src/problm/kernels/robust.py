@@ -96,7 +96,7 @@ def block_costs(out, m, p, code, scale, cost, weight):  # type: ignore[no-untype
     return plain_costs(out, m, p, cost)
 
 
-@njit(ROBUST, lazy=True, **COMPILED)
+@njit(ROBUST, **COMPILED)
 def robust_costs(out, m, p, code, scale, cost, weight):  # type: ignore[no-untyped-def]
     """`block_costs` of a robust loss as the passes call it, through its address."""
     return _robust(out, m, p, code, scale, cost, weight)

@@ -32,14 +32,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ..jit import elementary as vm
+from ..jit import types
 from ..jit.addresses import caller
-from ..jit.njit import part
+from ..jit.llvm import ir
+from ..jit.njit import intrinsic, part
 from ..jit.vectors import elementwise, multiply, multiply_add, standard
 from .evaluator import BLOCK, evaluator
 
@@ -78,7 +77,7 @@ OWN = {FILL, LIN1, LIN2, PROD, MADD, RECIPROCAL, SQRT, ABS, WHERE, EXP, EXP_PROD
 _f8, _i8 = types.float64, types.int64
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def get(typing: Any, at: Any, i: Any) -> Any:
     """The number i at an address."""
 
@@ -89,7 +88,7 @@ def get(typing: Any, at: Any, i: Any) -> Any:
     return _f8(_i8, _i8), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def put(typing: Any, at: Any, i: Any, value: Any) -> Any:
     """Write number i at an address."""
 
@@ -101,7 +100,7 @@ def put(typing: Any, at: Any, i: Any, value: Any) -> Any:
     return types.void(_i8, _i8, _f8), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def _stack(typing: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         with builder.goto_entry_block():  # cgutils.alloca_once would fill it with zeros: 600 ns
@@ -130,12 +129,12 @@ SCALAR = _f8(_i8, _f8, _f8, _f8)
 """Of one for numbers: op, x, y, z."""
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def _call_vector(typing: Any, at: Any, op: Any, to: Any, a: Any, b: Any, c: Any, s: Any, t: Any, u: Any) -> Any:
     return VECTOR.return_type(_i8, *VECTOR.args), caller(VECTOR)
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def _call_scalar(typing: Any, at: Any, op: Any, x: Any, y: Any, z: Any) -> Any:
     return SCALAR.return_type(_i8, *SCALAR.args), caller(SCALAR)
 

@@ -19,7 +19,7 @@ from .evaluator import BLOCK, FASTMATH
 from .tape import SCALAR, VECTOR, get, put
 
 _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
-_family = njit(VECTOR, lazy=True, **_compiled)
+_family = njit(VECTOR, **_compiled)
 
 
 @part(**_compiled)
@@ -92,13 +92,13 @@ def _of_numbers(op, x, y, z):  # type: ignore[no-untyped-def]
     return math.nan
 
 
-@njit(SCALAR, lazy=True, **_compiled)
+@njit(SCALAR, **_compiled)
 def scalar(op, x, y, z):  # type: ignore[no-untyped-def]
     """A function of numbers."""
     return _of_numbers(op, x, y, z)
 
 
-@njit(SCALAR, lazy=True, **_compiled)
+@njit(SCALAR, **_compiled)
 def scalar_w(op, x, y, z):  # type: ignore[no-untyped-def]
     """Real or imaginary part of the Faddeeva function of x + iy."""
     real, imaginary = _w(x, y)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from ..jit import types
 from ..jit.njit import njit, part
 from .cholesky import LEAST_SHARE, MOST_SHARE, REFINE
 from .normal import Normal
@@ -130,7 +130,7 @@ def described(vectors, damping, x, step):  # type: ignore[no-untyped-def]
     return predicted, length
 
 
-@njit(nogil=True, error_model="numpy")  # compiled at the first call: the default rule asks for a length
+@njit(types.UniTuple(_f8, 3)(_f8[:, ::1], _f8[:, ::1], _f8, _f8[::1]), nogil=True, error_model="numpy")
 def damp(vectors, matrix, damping, step):  # type: ignore[no-untyped-def]
     """Write the damped step to ``step`` (d,), from what `reduce` wrote.
 
@@ -207,7 +207,7 @@ def extrapolated(count, gradient, hessian, plain, decrement, taken, promised, st
     return predicted, length / count
 
 
-@njit(nogil=True, error_model="numpy")  # compiled at the first call: without batches nobody asks
+@njit(types.UniTuple(_f8, 2)(_i8, _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1]), nogil=True, error_model="numpy")
 def noise(count, gradient, outer, vectors, matrix):  # type: ignore[no-untyped-def]
     """Traces of W and W W with W = H^-1 Sigma, as `QuadraticModel.noise`."""
     d = len(gradient)

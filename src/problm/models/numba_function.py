@@ -210,7 +210,7 @@ def _evaluator(value: Any, derivative: Any, p: int, d: int, n_columns: int, curv
                 for k in range(p * d):
                     out[p + k, i] = scale * g[k]
 
-    return njit(EVALUATOR, nogil=True, error_model="numpy")(evaluator)
+    return njit(EVALUATOR.numba, nogil=True, error_model="numpy")(evaluator)
 
 
 def _differences(value: Any, p: int, d: int) -> Any:

@@ -15,14 +15,14 @@ out z. A column of Phi that depends on those before it (to 1e-10) gets the coeff
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
+from ..jit import types
 from ..jit.njit import njit
 from ..kernels.evaluator import FASTMATH
 from ..kernels.robust import rho
 
 _f8, _i8 = types.float64, types.int64
-_options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
+_options = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 
 
 @njit(types.void(_f8[:, ::1], _f8[:, ::1], _f8[:, ::1]), **_options)

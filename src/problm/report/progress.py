@@ -30,10 +30,13 @@ class ProgressLine:
             return
         self.shown = now
         left = f", about {state.seconds_left:.1f} s left" if state.seconds_left > 0.1 else ""
-        text = (
+        self.show(
             f"problm {state.seconds:6.1f} s  batch {state.batch_size:,} of {state.n:,}  "
             f"cost {state.cost:.6g}{left}  {state.decision}"
         )
+
+    def show(self, text: str) -> None:
+        """Write a text in place of the last one."""
         # A line that wraps could not be erased.
         text = text[: shutil.get_terminal_size().columns - 1]
         self._write(text.ljust(self.width))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from numba import types
-
+from ..jit import types
 from ..jit.njit import njit
 
 

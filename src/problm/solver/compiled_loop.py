@@ -13,10 +13,10 @@ import math
 import time
 
 import numpy as np
-from numba import types
 
+from ..jit import types
 from ..jit.addresses import address_of, call_encode, call_move
-from ..jit.njit import njit, part
+from ..jit.njit import compilable, njit
 from ..kernels.passes import LINEARIZE, call_linearize, linearize_chunk
 from ..linalg import quadratic as systems
 from ..linalg.cholesky import REFINE
@@ -47,8 +47,7 @@ _GENTLE = 1e-5
 gained less than promised."""
 
 
-for rule in COMPILED:
-    part(error_model="numpy")(rule)
+compilable(COMPILED, error_model="numpy")
 
 # Places in ``state``.
 _COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _AGREED, _BLIND, _FOLLOWS, _TAKEN, _TRIED, _FAILED = range(12)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from ... import __version__
+from ...jit.warm_up import missing, warm_up
 from ...report import page
 from ..common import Debug, Folder, Force, Json, Quiet, Seed, Voice
+from ..warmup import compiling
 from .parts import HEADER, Part
 
 _NOTE = "Measured on this machine, a moment ago: medians of three runs in turn (SciPy: one run). Read times as sizes."
@@ -38,13 +38,15 @@ def command(
     voice = Voice(json, quiet)
     folder = Folder(output, ["report.html"], [], force, voice)
     voice.say(f"ProBLM {__version__}: three problems, made here, solved here.\n")
-    compile_all()
+    if missing():
+        with compiling(voice) as told:
+            warm_up(progress=told)
     from . import align as demo_align
     from . import curve as demo_curve
     from . import pose as demo_pose
 
     if (waited := time.perf_counter() - began) > _LONG:
-        voice.say(f"Loading and compiling for this machine took {waited:.1f} s; the next start is faster.\n")
+        voice.say(f"Compiling for this machine, once, took {waited:.1f} s.\n")
     parts = []
     runs: list[Callable[[Any], Part]] = [
         lambda progress: demo_align.run(*((96, 128) if small else (480, 640)), seed, progress),
@@ -63,19 +65,6 @@ def command(
     written = folder.write("report.html", page.page("ProBLM demo", content))
     voice.say(f"{seconds:.1f} s in all. Pictures: {written}")
     voice.finish({"seconds": seconds, "report": str(written), "parts": [as_dict(p) for p in parts]})
-
-
-def compile_all() -> None:
-    """Load the compiled code of all parts. Where it must be compiled first, a second process does half of it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", "import problm.cli.demo.curve, problm.cli.demo.pose"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    ) as helper:  # fmt: skip
-        try:
-            from . import align as demo_align  # noqa: F401
-        except BaseException:
-            helper.kill()
-            raise
 
 
 def text_table(part: Part) -> str:

@@ -10,9 +10,9 @@ import math
 from functools import cached_property
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from ...jit import types
 from ...jit.njit import njit
 from ...kernels.kernel import BLOCK, FASTMATH
 from ...losses import Loss
@@ -87,7 +87,6 @@ def _sum_moments(first, second, weights, sums):  # type: ignore[no-untyped-def]
 
 @njit(
     types.void(_f8[:, ::1], _i4[::1], _f4[:, ::1], _i8[::1], _f8[::1], _f8[::1]),
-    lazy=True,
     nogil=True,
     error_model="numpy",
 )

@@ -22,8 +22,8 @@ of 6 x 9 for each point. Kaufman's shortcut drops the second term of dr, that is
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
+from ...jit import types
 from ...jit.njit import njit
 from ...kernels.columns import load_rows
 from ...kernels.evaluator import BLOCK, FASTMATH
@@ -32,7 +32,7 @@ from ...kernels.robust import block_costs
 from ...manifolds import rotate
 
 _f8, _i8 = types.float64, types.int64
-OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
+OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 
 
 def moment_count(C: int) -> int:

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import ArrayLike, NDArray
 
+from ...jit import types
 from ...jit.njit import njit
 from ...manifolds import as_rotation, nearest_rotation
 

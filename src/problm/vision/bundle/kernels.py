@@ -21,8 +21,8 @@ nothing depends on the origin of the world), 3 translation v, PLACES intrinsics 
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
+from ...jit import types
 from ...jit.njit import njit
 from ...kernels.robust import rho
 from ...manifolds import multiply, rotation_exp

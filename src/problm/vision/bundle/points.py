@@ -15,8 +15,8 @@ every tolerance of the solver, so any warm start is valid.
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
+from ...jit import types
 from ...jit.njit import njit
 from ...kernels.evaluator import FASTMATH
 from ...kernels.robust import curvature, rho
@@ -30,7 +30,7 @@ WORK = types.Tuple(
 )
 """What `workspace` makes."""
 
-OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
+OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 
 
 @njit(WORK(), **OPTIONS)

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import ArrayLike, NDArray
 
+from ...jit import types
 from ...jit.njit import njit
 from ...support.files import explained
 
@@ -50,7 +50,7 @@ def of_pixels(signature: Callable[[Any], Any]) -> Callable[[Callable[..., None]]
     """A function whose first argument is an image, compiled for each type of pixels at its first use."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        each = {np.dtype(str(t)): njit(signature(t), lazy=True, nogil=True, fastmath=True)(function) for t in _INPUTS}
+        each = {np.dtype(str(t)): njit(signature(t), nogil=True, fastmath=True)(function) for t in _INPUTS}
 
         def call(pixels: Plane, *arguments: Any) -> None:
             each[pixels.dtype](pixels, *arguments)

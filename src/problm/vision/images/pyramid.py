@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from ...jit import types
 from ...jit.njit import njit
 from .image import Image, Plane, of_pixels
 
@@ -65,7 +65,6 @@ def _smooth_into(source, c, side, target):  # type: ignore[no-untyped-def]
 
 @njit(
     types.void(_f4[:, ::1], _i8, _f4[::1], _f4[:, ::1]),
-    lazy=True,
     nogil=True,
     fastmath=True,
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from ...jit import types
 from ...jit.njit import njit
 
 _f8, _f4 = types.float64, types.float32
@@ -15,7 +15,6 @@ _f8, _f4 = types.float64, types.float32
 
 @njit(
     types.void(_f4[:, :, ::1], _f8[:, ::1], _f4[:, :, ::1], types.boolean[:, ::1]),
-    lazy=True,
     nogil=True,
     error_model="numpy",
 )

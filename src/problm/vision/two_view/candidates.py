@@ -21,28 +21,27 @@ used is compiled, and only once: direct calls would be optimised again in every 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from ...jit import types
 from ...jit.addresses import ENCODE, MOVE, address_of, call_encode, call_move, caller
-from ...jit.njit import njit
+from ...jit.njit import intrinsic, njit
+from ...jit.types import Signature
 from ...kernels.evaluator import FASTMATH
 from ...kernels.passes import LINEARIZE, call_linearize, linearize_chunk, tools
 from ...linalg.cholesky_compiled import cholesky, solve
 from ...manifolds import compiled, internal, multiply
 
-_f8, _i8 = types.float64, types.int64
+_f8, _i8, _f4 = types.float64, types.int64, types.float32
 SOLVER = _i8(_f8[:, ::1], _f8[:, ::1])
 """``(sample (k, 4), out (., 9)) -> solutions``."""
 SMOOTH_TRUNCATED = 8  # its code in the kernels
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+@intrinsic
 def _solve_sample(typing: Any, at: Any, sample: Any, out: Any) -> Any:
     return SOLVER.return_type(_i8, *SOLVER.args), caller(SOLVER)
 
@@ -53,7 +52,7 @@ def addresses(encode: Any, move: Any) -> NDArray[np.int64]:
     return np.array([address_of(encode, ENCODE), address_of(move, MOVE), linearize, tools(True)])
 
 
-@compiled
+@compiled(_i8(_i8, _f8[:, ::1], _i8[:, ::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _f4[:, ::1]))
 def hypothesize(solver, x, samples, A1, B2, models, pixel):  # type: ignore[no-untyped-def]
     """Solve every sample; returns the number of models found.
 
@@ -82,7 +81,7 @@ def hypothesize(solver, x, samples, A1, B2, models, pixel):  # type: ignore[no-u
     return count
 
 
-@compiled
+@compiled(types.void(_f8[::1], _f8[:, ::1], _f8[:, ::1], _f4[::1]))
 def to_pixels(model, A1, B2, pixel):  # type: ignore[no-untyped-def]
     """``B2 X A1`` as float32 with unit norm, which keeps intermediate values of the scores in range."""
     F = multiply(B2, multiply(model.reshape(3, 3), A1))
@@ -94,11 +93,11 @@ def to_pixels(model, A1, B2, pixel):  # type: ignore[no-untyped-def]
         pixel[j] = np.float32(F[j // 3, j % 3] * norm)
 
 
-def _fast(function: Callable[..., Any]) -> Any:
-    return njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
+def _fast(*signature: Signature) -> Any:
+    return njit(*signature, any_types=True, nogil=True, error_model="numpy", fastmath=FASTMATH)
 
 
-@_fast
+@_fast(types.void(types.boolean, _f4[:, ::1], _f4[:, ::1], _i8, _i8, _f8, _f4[::1]))
 def score(maps, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-untyped-def]
     """Add to ``out[k]`` the truncated errors min(r^2 / threshold^2, 1) of model k over matches [lo, hi).
 
@@ -147,7 +146,11 @@ def _damped_step(sums, d, damping, matrix, factor, step):  # type: ignore[no-unt
     return True
 
 
-@compiled
+@compiled(
+    types.void(
+        _i8[::1], _i8, _i8, _i8, _i8[:, ::1], _i8, _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _f8[::1], _i8, _f8[::1]
+    )
+)
 def descend(calls, evaluator, d, components, columns, m, A1, A2, starts, scales, steps, costs):  # type: ignore[no-untyped-def]
     """Move each start downhill on the first m matches: ``steps`` trial steps at each of the ``scales`` in turn.
 

@@ -20,7 +20,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from ...jit import types
 from ...manifolds import compiled
+
+_f8, _i8 = types.float64, types.int64
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -45,7 +48,7 @@ def noise_scale(errors: Array, window: float, freedom: int) -> float:
     return float(_mixture(r, float(window), freedom, sigma, math.exp(log_norm)))
 
 
-@compiled
+@compiled(_f8(_f8[::1], _f8, _i8, _f8, _f8))
 def _mixture(r, window, freedom, sigma, norm):  # type: ignore[no-untyped-def]
     """EM from the standard deviation ``sigma``; ``norm`` is the constant of the density of chi."""
     n = r.shape[0]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...jit import types
 from ...losses import Loss, as_loss
 from ...manifolds import ROTATION, compiled, multiply
 from ...solver.loop import solve
@@ -23,6 +24,8 @@ from .models import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
 from .pose import turned_rotation
 from .result import residual_norms
 from .search import Pool, SearchOptions, find
+
+_f8 = types.float64
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -50,7 +53,9 @@ class Simpler:
     inliers: Flags
 
 
-@compiled
+@compiled(
+    _f8(_f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _f8), _f8(_f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, :], _f8)
+)
 def _near_a_rotation(pose, A1, B2, x, limit):  # type: ignore[no-untyped-def]
     """Share of matches that one of the two rotations of a pose's E takes to within ``limit`` pixels of x2."""
     best = 0

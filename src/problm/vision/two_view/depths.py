@@ -18,12 +18,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ...jit import types
 from ...losses import Loss
 from ...manifolds import compiled
 from ...problems.compiled import CompiledProblem
 from .models import Frame, Model, pose_of, two_view_problem
 from .pose import choose_pose
 from .result import residual_norms
+
+_f8 = types.float64
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -69,7 +72,7 @@ class Depths:
         return two_view_problem(self.model, [mixed], self.frame, Loss.named("linear")), self.frame.transform(mixed)
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[:, ::1]))
 def _inverse_depths(pose, rays):  # type: ignore[no-untyped-def]
     """Inverse depth in camera 1 of matches (n, 4), in units of the baseline; not positive if behind a camera."""
     R, t = pose[:9].reshape(3, 3), pose[9:]

@@ -29,8 +29,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...kernels.kernel import BLOCK, evaluator, lazy_evaluator
+from ...jit import types
+from ...kernels.kernel import BLOCK, evaluator
 from ...manifolds import compiled, internal, multiply, tangent_basis
+
+_f8 = types.float64
 
 
 @evaluator
@@ -73,7 +76,7 @@ def sampson_evaluator(theta, rows, m, program, constants, jacobian, out):  # typ
             out[1 + k, i] = first + d5 * G[5, i] + d6 * G[6, i] + d7 * G[7, i] + d8 * G[8, i]
 
 
-@lazy_evaluator
+@evaluator
 def transfer_evaluator(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
     """Symmetric transfer error of H: (H x1 - x2, H^-1 x2 - x1); rows: x1, y1, x2, y2."""
     half = theta.shape[0] // 2
@@ -103,7 +106,7 @@ def transfer_evaluator(theta, rows, m, program, constants, jacobian, out):  # ty
                 out[j0 + dim, i] = (d3 * x + d4 * y + d5 - P[1, i] * dw) * s
 
 
-@lazy_evaluator
+@evaluator
 def homography_sampson_evaluator(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
     """Sampson error of H (module docstring), two residuals; rows: x1, y1, x2, y2; theta as for `transfer_evaluator`."""
     h0, h1, h2, h3, h4, h5 = theta[0], theta[1], theta[2], theta[3], theta[4], theta[5]
@@ -146,7 +149,7 @@ def homography_sampson_evaluator(theta, rows, m, program, constants, jacobian, o
             out[2 + dim + k, i] = (d * dw - (d3 * a + d4 * b + d5) - dL10 * r0 - L10 * s0 - dL11 * r1) / L11
 
 
-@compiled
+@compiled(_f8[:, ::1](_f8[:, ::1], _f8[:, ::1], _f8[:, ::1]))
 def transform_matches(x, A1, A2):  # type: ignore[no-untyped-def]
     """Matches (n, 4) with x1 moved by A1 and x2 by A2, both affine (3, 3)."""
     out = np.empty(x.shape)
@@ -180,7 +183,7 @@ def fold(A2, X, A1, out, at):  # type: ignore[no-untyped-def]
             out[at + 3 * i + j] = A2[0, i] * Y[0, j] + A2[1, i] * Y[1, j] + A2[2, i] * Y[2, j]
 
 
-@compiled
+@compiled(_f8[:, ::1](_f8[::1], _f8[:, ::1]))
 def cross_product(t, X):  # type: ignore[no-untyped-def]
     """``[t] X`` for t (3,) and X (3, 3)."""
     Y = np.empty((3, 3))
@@ -191,7 +194,7 @@ def cross_product(t, X):  # type: ignore[no-untyped-def]
     return Y
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[:, ::1], _f8[:, ::1]))
 def encode_essential(theta, A1, A2):  # type: ignore[no-untyped-def]
     """``[F, dF]`` (54,) of a point (R, t) of `manifolds.ESSENTIAL`, F = A2' [t] R A1."""
     R, t = theta[:9].reshape(3, 3), theta[9:12]
@@ -210,7 +213,7 @@ def encode_essential(theta, A1, A2):  # type: ignore[no-untyped-def]
     return out
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1]))
 def pose_from_angles(theta):  # type: ignore[no-untyped-def]
     """(R, t), (12,), of the angles (a, b, g, polar, azimuth): R = Rx(a) Ry(b) Rz(g), t in polar coordinates."""
     ca, sa, cb, sb = np.cos(theta[0]), np.sin(theta[0]), np.cos(theta[1]), np.sin(theta[1])
@@ -223,7 +226,7 @@ def pose_from_angles(theta):  # type: ignore[no-untyped-def]
     return out
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[::1]))
 def add_angles(theta, delta):  # type: ignore[no-untyped-def]
     """Angles are a flat space."""
     out = np.empty(5)
@@ -232,7 +235,7 @@ def add_angles(theta, delta):  # type: ignore[no-untyped-def]
     return out
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[:, ::1], _f8[:, ::1]))
 def encode_angles(theta, A1, A2):  # type: ignore[no-untyped-def]
     """``[F, dF]`` (54,) of the paper's five angles (`pose_from_angles`): flat, with singularities."""
     pose = pose_from_angles(theta)
@@ -250,7 +253,7 @@ def encode_angles(theta, A1, A2):  # type: ignore[no-untyped-def]
     return out
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[:, ::1], _f8[:, ::1]))
 def encode_fundamental(theta, A1, A2):  # type: ignore[no-untyped-def]
     """``[F, dF]`` (72,) of a point (U, V, M) of `manifolds.FUNDAMENTAL`, F = A2' U_2 M V_2' A1."""
     U, V = theta[:9].reshape(3, 3), np.empty((3, 3))
@@ -311,7 +314,7 @@ def _encode_map(G, dG, A1, B2):  # type: ignore[no-untyped-def]
     return out
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[:, ::1], _f8[:, ::1]))
 def encode_homography(theta, A1, B2):  # type: ignore[no-untyped-def]
     """Encoded point (162,) of a unit 9-vector G, H = B2 G A1: 8 tangent parameters on the sphere."""
     basis, rows = tangent_basis(theta), np.empty((8, 9))
@@ -321,7 +324,7 @@ def encode_homography(theta, A1, B2):  # type: ignore[no-untyped-def]
     return _encode_map(theta.reshape(3, 3), rows, A1, B2)
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[:, ::1], _f8[:, ::1]))
 def encode_rotation(theta, A1, B2):  # type: ignore[no-untyped-def]
     """Encoded point (72,) of the homography B2 R A1 of a camera that only rotates: 3 parameters, exp([w]) R."""
     R = theta.reshape(3, 3)

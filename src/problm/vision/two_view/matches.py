@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import ArrayLike, NDArray
 
+from ...jit import types
 from ...jit.njit import njit
 from ...support.files import open_regular, refuse_holes
 from ...support.memory import as_bytes

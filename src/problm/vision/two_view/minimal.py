@@ -21,8 +21,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...jit import types
 from ...manifolds import compiled, internal
 from .polynomial import real_roots
+
+_f8, _i8 = types.float64, types.int64
 
 # Where the product of two linear forms in (x, y, z, 1) goes among the quadratic monomials
 # x2 xy xz x y2 yz y z2 z 1, and of a quadratic and a linear one among the cubic monomials of the docstring.
@@ -44,7 +47,7 @@ _QUADRATIC_LINEAR = np.array(
 _SYMMETRIC = np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])  # where the upper triangle of a (3, 3) matrix is kept
 
 
-@compiled
+@compiled(_f8[:, ::1](_f8[:, ::1]))
 def null_space(A):  # type: ignore[no-untyped-def]
     """Orthonormal basis, (9 - m, 9), of the null space of A (m, 9), m < 9 rows of full rank; A is overwritten.
 
@@ -167,7 +170,7 @@ def _multiply_add(a, da, b, db, sign, out):  # type: ignore[no-untyped-def]
             out[i + j] += sign * a[i] * b[j]
 
 
-@compiled
+@compiled(_i8(_f8[:, ::1], _f8[:, ::1]))
 def five_point(x, out):  # type: ignore[no-untyped-def]
     """Essential matrices of five matches ``x`` (5, 4), into ``out`` (10, 9), norm 1; returns their number."""
     A = np.empty((5, 9))
@@ -231,7 +234,7 @@ def five_point(x, out):  # type: ignore[no-untyped-def]
     return count
 
 
-@compiled
+@compiled(_i8(_f8[:, ::1], _f8[:, ::1]))
 def seven_point(x, out):  # type: ignore[no-untyped-def]
     """Fundamental matrices of seven matches ``x`` (7, 4), into ``out`` (3, 9), norm 1; returns their number."""
     A = np.empty((7, 9))
@@ -264,7 +267,7 @@ def _turn(x, i, j, k, at):  # type: ignore[no-untyped-def]
     return ax * by - ay * bx
 
 
-@compiled
+@compiled(_i8(_f8[:, ::1], _f8[:, ::1]))
 def four_point(x, out):  # type: ignore[no-untyped-def]
     """Homography x2 ~ H x1 of four matches ``x`` (4, 4), into ``out`` (1, 9), norm 1; returns 1, or 0 if refused.
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...jit import types
 from ...manifolds import compiled, internal
+
+_f8, _i8 = types.float64, types.int64
 
 
 @internal
@@ -32,7 +35,7 @@ def _middle(lo, hi):  # type: ignore[no-untyped-def]
     return -np.sqrt(max(-hi, 0.25) * -lo)
 
 
-@compiled
+@compiled(_i8(_f8[::1], _f8[::1]))
 def real_roots(p, roots):  # type: ignore[no-untyped-def]
     """Real roots of the polynomial with ascending coefficients ``p``, written to ``roots``; returns their number.
 

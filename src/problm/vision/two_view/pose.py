@@ -13,7 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...jit import types
 from ...manifolds import as_rotation, compiled, internal
+
+_f8 = types.float64
 
 Array = NDArray[np.float64]
 
@@ -39,7 +42,7 @@ def decompose_essential(E: ArrayLike) -> tuple[Array, Array, Array]:
     return sign * (U @ W @ Vt), sign * (U @ W.T @ Vt), U[:, 2].copy()
 
 
-@compiled
+@compiled(_f8[::1](_f8[:, ::1]))
 def pose_of_essential(E):  # type: ignore[no-untyped-def]
     """A pose (R, t), (12,), of an essential matrix (3, 3) that is one to rounding: Horn (1990), without an SVD.
 
@@ -84,7 +87,7 @@ def _depths(R, t, a, b, c, d):  # type: ignore[no-untyped-def]
     return first, second
 
 
-@compiled
+@compiled(types.void(_f8[:, ::1], _f8[::1], _f8[:, ::1], types.boolean[::1]))
 def _before_both(R, t, rays, out):  # type: ignore[no-untyped-def]
     """Whether each match (x1, y1, x2, y2) lies in front of both cameras of the pose."""
     for i in range(rays.shape[0]):
@@ -99,7 +102,7 @@ def in_front(R: ArrayLike, t: ArrayLike, rays: Array) -> NDArray[np.bool_]:
     return out
 
 
-@compiled
+@compiled(_f8[:, ::1](_f8[::1]))
 def turned_rotation(pose):  # type: ignore[no-untyped-def]
     """The other rotation of a pose's E, (3, 3): rotated by pi about t, (2 t t' - 1) R."""
     R = np.empty((3, 3))
@@ -110,7 +113,7 @@ def turned_rotation(pose):  # type: ignore[no-untyped-def]
     return R
 
 
-@compiled
+@compiled(_f8[::1](_f8[::1], _f8[:, ::1], types.boolean[::1]))
 def _vote(pose, rays, flags):  # type: ignore[no-untyped-def]
     """The pose with most points in front of both cameras, among the four with the same E as (R, t), (12,).
 

@@ -1,0 +1,239 @@
+"""Makes the library of code compiled ahead of time (`problm.jit.library`).
+
+Each function is compiled by Numba as it would be when it is first called; LLVM's module is then written once more as
+position-independent code, with its symbols renamed so that two functions never meet. A C compiler joins all of them
+with the frame ``library.c``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import logging
+import os
+import pickle
+import pkgutil
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+
+from ..support.files import write_atomically
+from .folder import folder
+from .library import MODULE, file_name, name_of, this_machine
+from .njit import FUNCTIONS, Function
+from .sources import digest
+from .types import Signature
+
+
+class Piece(NamedTuple):
+    """The code of one function for one signature."""
+
+    key: str
+    """Its file is ``key.o``, its symbols ``problm_key_code``, ``problm_key_entry``, ``problm_key_environment0``, ..."""
+    name: str
+    digest: str
+    signature: str
+    environments: int
+    constants: bytes
+
+
+Progress = Callable[[int, int], None] | None
+
+
+def build(
+    target: str | None = None,
+    to: Path | None = None,
+    *,
+    only: Iterable[str] | None = None,
+    jobs: int | None = None,
+    progress: Progress = None,
+) -> Path:
+    """Compile everything (or ``only`` some names), for a processor by LLVM's name or for this machine, into a library.
+
+    It is written to the folder ``to``. Raises RuntimeError with the reason where that is not possible.
+    """
+    compiler = c_compiler()
+    to = (folder() if to is None else to) / file_name(target or this_machine())
+    settings = {} if target is None else {"CPU_NAME": target, "CPU_FEATURES": ""}
+    load_all()
+    objects = to.with_suffix(".objects")  # kept, so that after a change only what it touches is compiled again
+    objects.mkdir(parents=True, exist_ok=True)
+    known = {name_of(f.py_func) for f in FUNCTIONS if f.signatures}
+    names = sorted(known if only is None else known.intersection(only))
+    made = _everywhere(_compile, [(name, objects) for name in names], settings, jobs, progress)
+    pieces = [piece for some in made for piece in some]
+    _join(compiler, objects, pieces, to)
+    return to
+
+
+def compile_into_cache(names: list[str], jobs: int | None = None, progress: Progress = None) -> None:
+    """Compile functions as their first calls would, into the cache on disk."""
+    _everywhere(_keep, [(name,) for name in names], {}, jobs, progress)
+
+
+def _everywhere(
+    work: Callable[..., Any],
+    todo: list[Any],
+    settings: dict[str, str],
+    jobs: int | None,
+    progress: Progress,
+) -> list[Any]:
+    """Results of work in several processes, in order."""
+    with ProcessPoolExecutor(jobs or os.cpu_count(), get_context("spawn"), _prepare, (settings,)) as pool:
+        futures = [pool.submit(work, *each) for each in todo]
+        try:
+            for done, future in enumerate(as_completed(futures), 1):
+                future.result()
+                if progress is not None:
+                    progress(done, len(futures))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
+
+
+def c_compiler() -> list[str]:
+    """The command of a C compiler, or a RuntimeError that says what is missing."""
+    for command in (os.environ.get("CC"), sysconfig.get_config_var("CC"), "cc", "gcc", "clang"):
+        words = (command or "").split()
+        if words and shutil.which(words[0]):
+            break
+    else:
+        raise RuntimeError("no C compiler is installed")
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        raise RuntimeError("the header files of Python are not installed (python3-dev)")
+    return words
+
+
+def load_all() -> None:
+    """Import every module of the package, so that all functions are known."""
+    package = importlib.import_module(__name__.partition(".")[0])
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.name.endswith("__main__"):
+            try:
+                importlib.import_module(module.name)
+            except ImportError:  # an optional package
+                continue
+
+
+def _prepare(settings: dict[str, str]) -> None:
+    for name, value in settings.items():
+        setattr(numba.config, name, value)
+    logging.getLogger("problm").setLevel(logging.ERROR)  # what is compiled is said by who asks for it
+    load_all()
+
+
+def _compile(name: str, place: Path) -> list[Piece]:
+    """Write the objects of all functions of a name; a function may be compiled for several types under one."""
+    return [
+        _piece(function, signature, place)
+        for function in FUNCTIONS
+        if name_of(function.py_func) == name
+        for signature in function.signatures
+    ]
+
+
+def _keep(name: str) -> None:
+    for function in FUNCTIONS:
+        if name_of(function.py_func) == name:
+            dispatcher = function.dispatcher  # compiled already, unless for any types
+            for signature in function.signatures if function.any_types else ():
+                dispatcher.compile(signature.numba)
+
+
+def _piece(function: Function, signature: Signature, objects: Path) -> Piece:
+    """Write the object of a function, unless it is there."""
+    name, made_of = name_of(function.py_func), digest(function.py_func)
+    key = hashlib.sha256(f"{name} {signature} {made_of} {numba.__version__}".encode()).hexdigest()[:24]
+    about = objects / f"{key}.pickle"
+    try:
+        piece: Piece = pickle.loads(about.read_bytes())  # noqa: S301 (as safe as the code beside it)
+        if (objects / f"{key}.o").is_file():
+            return piece
+    except (OSError, EOFError, pickle.UnpicklingError):
+        pass
+    dispatcher = function.plain_dispatcher()
+    dispatcher.compile(signature.numba)
+    result = dispatcher.get_compile_result(signature.numba)
+    module = llvm.parse_bitcode(result.library._final_module.as_bitcode())
+    environments = _rename(module, result.fndesc, f"problm_{key}")
+    triple, cpu, features = result.codegen.magic_tuple()
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
+    )
+    write_atomically(objects / f"{key}.o", machine.emit_object(module))
+    constants = pickle.dumps(list(result.environment.consts)) if result.environment.consts else b""
+    piece = Piece(key, name, made_of, signature.code, environments, constants)
+    write_atomically(about, pickle.dumps(piece))
+    return piece
+
+
+def _rename(module: Any, description: Any, prefix: str) -> int:
+    """Keep all symbols to the module but a function's code, entry and environments, whose number is returned."""
+    names = {description.llvm_func_name: f"{prefix}_code", description.llvm_cpython_wrapper_name: f"{prefix}_entry"}
+    for item in module.functions:
+        if not item.is_declaration:
+            item.linkage = "external" if item.name in names else "internal"
+            item.name = names.get(item.name, item.name)
+    environments = [v.name for v in module.global_variables if v.name.startswith("_ZN08NumbaEnv")]
+    for k, environment in enumerate(environments):
+        variable = module.get_global_variable(environment)
+        variable.name, variable.linkage = f"{prefix}_environment{k}", "external"
+    return len(environments)
+
+
+def _table(pieces: Iterable[Piece]) -> str:
+    """The table of functions that ``library.c`` reads."""
+    lines = [
+        "#include <stddef.h>",
+        "typedef struct { const char *name, *digest, *types; void *(*entry)(void *, void *, void *); void *code;",
+        "                 void **environments; const char *constants; ptrdiff_t constants_size; } Compiled;",
+    ]
+    rows = []
+    for p in pieces:
+        k = f"problm_{p.key}"
+        # Weak: functions for compiled callers only have no entry for Python.
+        lines.append(f"extern __attribute__((weak)) void *{k}_entry(void *, void *, void *); extern char {k}_code[];")
+        symbols = [f"{k}_environment{i}" for i in range(p.environments)]
+        lines += [f"extern void *{symbol};" for symbol in symbols]
+        lines.append(f"static void *{k}_environments[] = {{{''.join(f'&{s}, ' for s in symbols)}NULL}};")
+        lines.append(f"static const unsigned char {k}_constants[] = {{{', '.join(map(str, p.constants)) or '0'}}};")
+        rows.append(
+            f'    {{"{p.name}", "{p.digest}", "{p.signature}", {k}_entry, {k}_code, {k}_environments, '
+            f"(const char *){k}_constants, {len(p.constants)}}},"
+        )
+    lines += ["const Compiled problm_compiled[] = {", *rows, "};", f"const int problm_compiled_count = {len(rows)};"]
+    return "\n".join(lines).replace("??", '?""?') + "\n"  # no trigraphs
+
+
+def _join(compiler: list[str], objects: Path, pieces: list[Piece], to: Path) -> None:
+    """Link the objects with the frame, and try to load what came of it."""
+    options = ["-shared", "-fPIC", "-O2", "-w", "-s", f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
+    if sys.platform == "darwin":
+        options += ["-undefined", "dynamic_lookup"]
+    made = to.with_name(f".{to.name}.{os.getpid()}.part")
+    frame = Path(__file__).with_name("library.c")
+    write_atomically(objects / "table.c", _table(pieces))
+    command = [*compiler, *options, str(frame), "table.c", *(f"{p.key}.o" for p in pieces), "-o", str(made), "-lm"]
+    try:
+        done = subprocess.run(command, cwd=objects, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode:
+            raise RuntimeError(f"the C compiler failed: {done.stderr.strip()[-300:]}")
+        load = "import sys, importlib.machinery as m; m.ExtensionFileLoader(*sys.argv[1:]).load_module()"
+        command = [sys.executable, "-W", "ignore", "-c", load, MODULE, str(made)]
+        tried = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if tried.returncode:
+            raise RuntimeError(f"the library made cannot be loaded: {tried.stderr.strip()[-300:]}")
+        os.replace(made, to)
+    finally:
+        made.unlink(missing_ok=True)
