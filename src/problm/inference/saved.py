@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any, TypeVar
+
+import numpy as np
 
 from ..models.expression_file import from_nodes, to_nodes
 from ..models.model import Model
@@ -60,6 +61,8 @@ def load(
 ) -> F:
     """Read a fit that `save` wrote, with its data if they are given.
 
+    Nothing in the file is trusted: a model is arithmetic on known operations, ties are formulas, sizes are limited.
+
     Parameters
     ----------
     kind
@@ -70,26 +73,25 @@ def load(
     x, y, sigma
         The data: residuals, leverage and pictures need them.
     """
-    path = Path(path)
-    if path.stat().st_size > saved.MAX_BYTES:
-        raise ValueError(f"{path} is too large for a saved fit")
-    try:
-        data = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+    data = saved.read_json(path)
+    path = os.fspath(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
         raise ValueError(f"{path} is not a saved fit of version {VERSION}")
     try:
         names = tuple(map(str, data["names"]))
         if model is None and data["model"] is not None:
             kept = data["model"]
-            model = Model.from_expression(from_nodes(kept["nodes"]), names, kept["variables"], kept["response"])
+            variables = tuple(map(str, kept["variables"]))
+            body = from_nodes(kept["nodes"], len(names), len(variables))
+            model = Model.from_expression(body, names, variables, str(kept["response"]))
         ties = Ties.read(names, data["ties"], data["free"])
         result = saved.from_dict(data["result"])
+        if np.shape(result.x) != (len(ties.free),):
+            raise ValueError(f"{np.shape(result.x)} values for {len(ties.free)} free parameters")
         known = {"absolute_sigma": bool(data["absolute_sigma"]), "loss": str(data["loss"])}
         doubts = tuple(map(str, data["warnings"]))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
     if model is None:
-        raise ValueError(f"{path} holds a fit of a Python function, {data['formula']}: give it as model=")
+        raise ValueError(f"{path} holds a fit of a Python function, {data.get('formula')}: give it as model=")
     return kind(model, ties, result, x, y, sigma, warnings=doubts, **known)  # type: ignore[arg-type]

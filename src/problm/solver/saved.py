@@ -117,12 +117,8 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
     write_atomically(path, json.dumps(to_dict(result), indent=1, allow_nan=False) + "\n")
 
 
-def load(path: str | os.PathLike[str]) -> Result:
-    """Read a result that `save` wrote, from wherever it comes.
-
-    Trusted is nothing: JSON of known names and shapes, or a ValueError. What it claims (that a fit was certified, say)
-    is as good as who wrote it. Memory is what the text explains, at most `_TEXT_TO_MEMORY` times its size.
-    """
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """What a file of JSON holds; a ValueError for anything else, and for more than memory has room for."""
     limit = min(MAX_BYTES, as_bytes(None) // _TEXT_TO_MEMORY)
     with open_regular(path) as file:
         refuse_holes(file, path)
@@ -130,7 +126,15 @@ def load(path: str | os.PathLike[str]) -> Result:
     if len(text) > limit:
         raise ValueError(f"{os.fspath(path)} is too large: at most {limit:,} bytes are read as a result")
     try:
-        data = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
-    return from_dict(data)
+
+
+def load(path: str | os.PathLike[str]) -> Result:
+    """Read a result that `save` wrote, from wherever it comes.
+
+    Trusted is nothing: JSON of known names and shapes, or a ValueError. What it claims (that a fit was certified, say)
+    is as good as who wrote it. Memory is what the text explains, at most `_TEXT_TO_MEMORY` times its size.
+    """
+    return from_dict(read_json(path))

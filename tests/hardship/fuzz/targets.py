@@ -251,6 +251,20 @@ def result(content: bytes, folder: Path) -> None:
     found._repr_html_()
 
 
+def fit(content: bytes, folder: Path) -> None:
+    import problm
+
+    path = folder / "fit.json"
+    path.write_bytes(content)
+    try:
+        with np.errstate(all="ignore"):
+            found = problm.Fit.load(path)
+            found.model(np.linspace(0.0, 1.0, 3), *(p.value for p in found.params.values()))
+    except ValueError:
+        return
+    str(found)
+
+
 def checkpoint(content: bytes, folder: Path) -> None:
     path = folder / "solve.npz"
     path.write_bytes(content)
@@ -387,6 +401,7 @@ TARGETS = {
     "camera": Target(_either(seeds.INTRINSICS), camera),
     "image": Target(_images, image, "PIL"),
     "result": Target(lambda: damaged([seeds.result()]), result),
+    "fit": Target(lambda: damaged([seeds.fit()]), fit),
     "checkpoint": Target(lambda: damaged([seeds.checkpoint()]), checkpoint),
     "state": Target(lambda: damaged([seeds.checkpoint_arrays()["state"].tobytes()]), state),
     "record": Target(lambda: damaged([seeds.RECORD]), record),
