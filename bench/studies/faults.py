@@ -18,6 +18,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -101,7 +102,8 @@ def kills(count: int, data: tuple[Any, Any], folder: Path, rng: random.Random) -
         path.unlink(missing_ok=True)
     return {
         "kills": len(ages) + early, "before the first checkpoint": early, "solves ended": ended, "wrong": wrong,
-        "undisturbed seconds": took, "lost median": float(np.median(ages)), "lost most": max(ages),
+        "undisturbed seconds": took, "lost median": statistics.median(ages or [0.0]),
+        "lost most": max(ages, default=0.0),
     }  # fmt: skip
 
 

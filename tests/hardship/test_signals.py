@@ -289,3 +289,20 @@ def test_signals_that_a_shell_told_us_to_ignore_stay_ignored():
     )
     done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("where", ["ended_above_start", "again"])
+def test_an_interrupt_between_two_runs_keeps_the_point_of_the_first(monkeypatch, where):
+    """While the cost at the start is compared, and before the second run has linearised for the first time."""
+    import problm
+    from problm.solver.loop import Loop
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Loop, "ended_above_start", lambda self: True)
+    monkeypatch.setattr(Loop, where, interrupted)
+    x = np.linspace(0, 1, 50)
+    fit = problm.least_squares(lambda t, x, y: t[0] * x - y, [1.0], data=(x, 2 * x + 0.01 * np.sin(99 * x)))
+    assert fit.status.name == "INTERRUPTED"
+    assert abs(fit.x[0] - 2.0) < 0.1

@@ -70,10 +70,14 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
         saver = Checkpoint(options.checkpoint, options.checkpoint_every)
         loop = saver.resumed(loop)
     status = _until_done(loop, saver)
-    if loop.lost or loop.ended_above_start():
-        # The statistics let the cost rise, which is rare but possible: plain LM from the start cannot.
-        loop = loop.again()
-        status = _until_done(loop, saver)
+    try:
+        if status is not Status.INTERRUPTED and (loop.lost or loop.ended_above_start()):
+            # The statistics let the cost rise, which is rare but possible: plain LM from the start cannot.
+            again = loop.again()
+            status = _until_done(again, saver)
+            loop = again
+    except KeyboardInterrupt:  # the first run has a point to give
+        status = Status.INTERRUPTED
     return result_of(loop, status)
 
 

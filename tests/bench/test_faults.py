@@ -1,0 +1,26 @@
+"""The study of faults, with a few of them."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+from bench.studies import faults
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="signals and forks are POSIX"),
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),  # a fork beside threads, which are idle
+]
+
+
+def test_a_few_kills_and_interrupts(tmp_path, monkeypatch):
+    monkeypatch.setattr(faults, "ROWS", 60_000)
+    monkeypatch.setattr(faults, "EVERY", 0.0)
+    data = faults.make_data()
+    killed = faults.kills(3, data, tmp_path, random.Random(1))
+    assert killed["kills"] >= 3
+    assert killed["wrong"] == 0
+    stopped = faults.interrupts(3, data, tmp_path, random.Random(1))
+    assert stopped.get("wrong", 0) == 0
+    assert "| kills | " in "\n".join(faults.page({"kill -9": killed, "Control-C": stopped}))
