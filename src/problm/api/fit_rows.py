@@ -75,14 +75,15 @@ def fit_rows(model: RowModel, data: Any, start: Theta, settings: Settings, *, st
     settings
         How to solve.
     """
-    points = [*_nearby(start, settings.space), start]
     if stored:
         from .stored import stored_problem
 
+        points = [*_nearby(start, settings.space), start]
         model, problem, columns = stored_problem(model, points, data, settings)
     else:
         columns = data
         together = not columns or (len(columns[0]) <= FEW and not settings.batches)
+        points = [start] if together else [*_nearby(start, settings.space), start]
         model = model.prepared(points, columns, together=together)
         problem = model.problem(columns, settings.rng)
     if problem.n * model.components < model.dim and not settings.underdetermined:

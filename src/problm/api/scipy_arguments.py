@@ -85,7 +85,8 @@ def refuse_options(options: Mapping[str, Any]) -> None:
         if name not in SolverOptions.__annotations__:
             valid = list(SolverOptions.__annotations__)
             raise TypeError(f"unknown option {name!r}{suggest(name, valid)}; options are {', '.join(valid)}")
-    Options.of(**options)  # wrong values fail before any work
+    if options:
+        Options.of(**options)  # wrong values fail before any work
 
 
 def uses_all_residuals(method: str, acceptance: Any) -> bool:

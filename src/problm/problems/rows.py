@@ -116,17 +116,16 @@ class FunctionModel:
     """Kinds of Jacobians, ``sparse`` and ``operator``, that are errors, and why."""
 
     def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool) -> FunctionModel:
-        if not together and is_row_wise(self._evaluate, points, columns):
-            probe = np.asarray(self.fun(points[-1], *(c[:8] for c in columns)))
-            return self._of(probe, min(8, len(columns[0])), False)
+        self.whole = together or not is_row_wise(self._evaluate, points, columns)
         start = points[-1]
-        probe = np.asarray(self.fun(start.copy() if self.move is None else start, *columns))
-        model = self._of(probe, len(columns[0]) if columns else None, True)
-        values = np.array(probe, dtype=np.float64).reshape(-1) if probe.dtype.itemsize >= 8 else None
-        total = probe.shape[0] if probe.ndim else 1
-        if self.differences is not None:
-            self.differences.check(total * model.components)
-        return replace(model, total=total, known=None if values is None else (start, values))
+        rows = columns if self.whole else tuple(c[:8] for c in columns)
+        probe = np.asarray(self.fun(start.copy() if self.move is None else start, *rows))
+        self._learn(probe, len(rows[0]) if rows else None)
+        if self.whole:
+            self.total = len(probe) if probe.ndim else 1
+            double = probe.dtype.kind == "f" and probe.dtype.itemsize >= 8
+            self.known = (start, np.array(probe, dtype=np.float64).reshape(-1)) if double else None
+        return self
 
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> FunctionProblem:
         return FunctionProblem(
@@ -160,8 +159,8 @@ class FunctionModel:
             values.append(np.asarray(self.jac(point, *rows)))
         return values
 
-    def _of(self, probe: NDArray[Any], rows: int | None, whole: bool) -> FunctionModel:
-        """The model of a function whose first call gave ``probe`` for so many rows."""
+    def _learn(self, probe: NDArray[Any], rows: int | None) -> None:
+        """Take the residuals in a block from those that a call with so many rows gave."""
         if probe.dtype.kind not in "fiub":
             raise ValueError(f"fun must return real numbers, got dtype {probe.dtype}")
         if probe.ndim not in (1, 2) and not (rows is None and probe.ndim == 0):
@@ -172,7 +171,9 @@ class FunctionModel:
             raise ValueError(
                 f"fun returned {len(probe)} residual blocks for {rows} rows of data: it must return one block a row"
             )
-        return replace(self, components=1 if probe.ndim < 2 else probe.shape[1], whole=whole)
+        self.components = 1 if probe.ndim < 2 else probe.shape[1]
+        if self.differences is not None:
+            self.differences.check(probe.size)
 
 
 @dataclass
