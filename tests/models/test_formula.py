@@ -15,7 +15,7 @@ from problm.kernels.kernel import EVALUATOR, address_of, describe
 from problm.losses import Loss
 from problm.models.expression import TraceError, parameter, variable
 from problm.models.formula import MAX_LENGTH, FormulaError, formula
-from problm.models.model import Model, as_model, model
+from problm.models.model import Model, model
 from problm.models.tracing import trace
 
 X = np.linspace(0.3, 2.5, 50)
@@ -344,11 +344,9 @@ def test_what_is_neither_recorded_nor_compiled():
         model(branching, jacobian=3)
 
 
-def test_as_model_and_model_of_a_model():
+def test_model_of_a_model():
     m = formula("a*x")
-    assert as_model(m) is m
     assert model(m) is m
-    assert as_model(np.sin) is None
 
 
 # Kernels

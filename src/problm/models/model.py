@@ -393,8 +393,3 @@ def _signature(function: Callable[..., Any]) -> tuple[str, ...]:
     if any(p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY) for p in kinds):
         return ()
     return tuple(p.name for p in kinds[1:] if p.default is p.empty)
-
-
-def as_model(obj: object) -> Model | None:
-    """The object itself if it is a `Model`, else None."""
-    return obj if isinstance(obj, Model) else None

@@ -13,7 +13,7 @@ from problm.sampling.order import count_free
 from problm.vision.alignment.pixel_order import PixelOrder, draw_stratified
 from problm.vision.images import image as images
 from problm.vision.images.image import Image, read_image
-from problm.vision.images.pyramid import blur, deepest, halve, pyramid
+from problm.vision.images.pyramid import blur, deepest, halve
 from problm.vision.images.resampling import resample
 
 RNG = np.random.default_rng(0)
@@ -193,7 +193,6 @@ def test_blur(sigma: float, shape: tuple[int, ...]) -> None:
 def test_pyramid_depth() -> None:
     assert deepest((480, 640), (1000, 2000), 16) == 5
     assert deepest((16, 20), (20, 20), 16) == 1
-    assert [i.shape for i in pyramid(Image(GREY, 1.0), 3)] == [(40, 50), (20, 25), (10, 12)]
 
 
 def test_resampling_types() -> None:

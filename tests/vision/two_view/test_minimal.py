@@ -9,7 +9,7 @@ from problm.vision.two_view import candidates as hy
 from problm.vision.two_view import models as tv
 from problm.vision.two_view.minimal import five_point, four_point, null_space, seven_point
 from problm.vision.two_view.polynomial import real_roots
-from problm.vision.two_view.pose import decompose_essential, in_front, resolve_cheirality
+from problm.vision.two_view.pose import choose_pose, decompose_essential
 from problm.vision.two_view.simulate import two_views
 
 
@@ -146,11 +146,10 @@ def test_decomposition_and_cheirality():
             Ra, Rb, d = decompose_essential(sign * skew(t) @ R)
             assert min(np.abs(Ra - R).max(), np.abs(Rb - R).max()) < 1e-12
             assert min(np.abs(d - t).max(), np.abs(d + t).max()) < 1e-12
-            found, direction, share = resolve_cheirality(sign * skew(t) @ R, x)
-            assert np.abs(found - R).max() < 1e-12
-            assert np.abs(direction - t).max() < 1e-12
-            assert share == 1.0
-    assert not in_front(R, -t, x).any()
+            best, front = choose_pose(np.concatenate([Ra.ravel(), d]), np.ascontiguousarray(x))
+            assert np.abs(best[:9].reshape(3, 3) - R).max() < 1e-12
+            assert np.abs(best[9:] - t).max() < 1e-12
+            assert front.all()
 
 
 def test_float32_scores_are_the_truncated_errors():

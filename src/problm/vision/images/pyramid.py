@@ -145,14 +145,6 @@ def _blurred(plane: Plane, sigma: float) -> NDArray[np.float32]:
     return target.reshape(plane.shape)
 
 
-def pyramid(image: Image, levels: int) -> list[Image]:
-    """The image and ``levels - 1`` coarser ones, finest first."""
-    images = [image]
-    while len(images) < levels:
-        images.append(halve(images[-1]))
-    return images
-
-
 def deepest(shape1: tuple[int, int], shape2: tuple[int, int], least: int) -> int:
     """Levels until a side would fall below ``least`` pixels."""
     side = min(*shape1, *shape2)

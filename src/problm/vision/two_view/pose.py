@@ -87,21 +87,6 @@ def _depths(R, t, a, b, c, d):  # type: ignore[no-untyped-def]
     return first, second
 
 
-@compiled(types.void(_f8[:, ::1], _f8[::1], _f8[:, ::1], types.boolean[::1]))
-def _before_both(R, t, rays, out):  # type: ignore[no-untyped-def]
-    """Whether each match (x1, y1, x2, y2) lies in front of both cameras of the pose."""
-    for i in range(rays.shape[0]):
-        first, second = _depths(R, t, rays[i, 0], rays[i, 1], rays[i, 2], rays[i, 3])
-        out[i] = first > 0.0 and second > 0.0
-
-
-def in_front(R: ArrayLike, t: ArrayLike, rays: Array) -> NDArray[np.bool_]:
-    """(n,) whether each match, calibrated coordinates x1 y1 x2 y2, lies in front of both cameras of the pose."""
-    out = np.empty(len(rays), dtype=np.bool_)
-    _before_both(np.ascontiguousarray(R), np.ascontiguousarray(t), np.ascontiguousarray(rays), out)
-    return out
-
-
 @compiled(_f8[:, ::1](_f8[::1]))
 def turned_rotation(pose):  # type: ignore[no-untyped-def]
     """The other rotation of a pose's E, (3, 3): rotated by pi about t, (2 t t' - 1) R."""
@@ -164,20 +149,3 @@ def choose_pose(pose: Array, rays: Array, voters: NDArray[np.bool_] | None = Non
     flags = np.ones(len(rays), dtype=np.bool_) if voters is None else voters.copy()
     best: Array = _vote(pose, rays, flags)
     return best, flags
-
-
-def resolve_cheirality(E: ArrayLike, rays: Array) -> tuple[Array, Array, float]:
-    """The pose of E that puts most points in front of both cameras.
-
-    Parameters
-    ----------
-    E : (3, 3) essential matrix.
-    rays : (n, 4) matches x1 y1 x2 y2 in calibrated coordinates.
-
-    Returns
-    -------
-    (R, t, share): rotation, unit translation, and the share of the points that lie in front of both cameras.
-    """
-    R, _, t = decompose_essential(E)
-    best, front = choose_pose(np.concatenate([R.ravel(), t]), np.ascontiguousarray(rays, dtype=np.float64))
-    return best[:9].reshape(3, 3), best[9:], float(front.mean()) if len(front) else 0.0
