@@ -94,6 +94,32 @@ def test_fit_says_what_is_doubtful(inside, folder, tmp_path):
     assert "warning" not in inside("fit", folder / "decay.csv", *MODEL, "--no-output").stdout
 
 
+def test_fit_finds_peaks(inside, tmp_path):
+    rng = np.random.default_rng(0)
+    x = np.linspace(0, 100, 500)
+    y = (
+        5 * np.exp(-0.5 * ((x - 30) / 2) ** 2)
+        + 3 * np.exp(-0.5 * ((x - 60) / 3) ** 2)
+        + 1
+        + 0.1 * rng.standard_normal(500)
+    )
+    np.savetxt(tmp_path / "raman.csv", np.c_[x, y], delimiter=",", header="shift,counts", comments="")
+    done = inside("fit", tmp_path / "raman.csv", "--peaks", "auto", "-o", tmp_path / "out")
+    assert done.returncode == 0
+    assert re.search(r"^counts ~ amplitude_1 \* exp", done.stdout)
+    assert re.search(r"center_2 +(59\.9|60\.0)\d+ ± 0\.0", done.stdout)
+    assert "center_3" not in done.stdout
+    assert (tmp_path / "out" / "fit.png").is_file()
+    for arguments, message in (
+        ((), "give a formula"),
+        (("--peaks", "many"), "auto or a number"),
+        (("--peaks", "auto", "--start", "a=1"), "leave out --start"),
+        (("--peaks", "auto", "--variables", "shift"), "two columns"),
+    ):
+        wrong = inside("fit", tmp_path / "raman.csv", *arguments, "--no-output")
+        assert (wrong.returncode, message in wrong.stderr) == (2, True)
+
+
 def test_fit_prints_and_writes(folder, tmp_path):
     done = run("fit", folder / "decay.csv", *MODEL, "--sigma", "err", "-o", tmp_path / "out")
     assert (done.returncode, done.stderr) == (0, "")

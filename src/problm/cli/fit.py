@@ -32,6 +32,7 @@ from .exits import Bad, leave
 if TYPE_CHECKING:
     from ..inference.fit import Fit
     from ..models.model import Model
+    from .fit_data import Rows
 
 FILES = ("result.json", "fit.png", "report.html")
 """What is written to the output folder."""
@@ -39,13 +40,17 @@ FILES = ("result.json", "fit.png", "report.html")
 
 def command(
     file: Annotated[str, typer.Argument(help="CSV, Parquet or NPY file; a folder, glob or URL of Parquet files.")],
-    model: Annotated[str, typer.Option("--model", "-m", help='For example "y ~ a*exp(-b*x) + c".')],
+    model: Annotated[str | None, typer.Option("--model", "-m", help='For example "y ~ a*exp(-b*x) + c".')] = None,
+    peaks: Annotated[
+        str | None, typer.Option("--peaks", help="auto, or the most peaks to look for, in place of --model.")
+    ] = None,
     sigma: Annotated[str | None, typer.Option("--sigma", help="Column of standard deviations of the response.")] = None,
     absolute_sigma: Annotated[
         bool, typer.Option("--absolute-sigma", help="Sigma is in the response's units, not only relative.")
     ] = False,
     variables: Annotated[
-        str | None, typer.Option("--variables", help="Names that are data; by default those that are columns.")
+        str | None,
+        typer.Option("--variables", help="Names that are data; default: those that are columns. For peaks: x,y."),
     ] = None,
     start: Annotated[str | None, typer.Option("--start", help="Start, such as a=1,b=.2; others are guessed.")] = None,
     bounds: Annotated[
@@ -79,50 +84,76 @@ def command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Fit a formula to the columns of a file.
+    """Fit a formula, or peaks on a background, to the columns of a file.
 
     Prints parameters with standard errors, correlations and goodness of fit; writes result.json, report.html and
     fit.png to the output folder.
     """
-    from ..api.fit import partial_model, settle
-    from .fit_columns import load, split_model  # SciPy comes with it: not for --help
-
     voice = Voice(json, quiet)
     folder = None if no_output else Folder(output or Path("fit"), FILES, [file], force, voice)
-    compiled, columns = split_model(model, file, variables)
-    rows = load(file, columns, sigma, nan, max_memory, cluster)
-    known, limits, fixed = starts(compiled, start, bounds, fix)
-    rest = [i for i in range(len(compiled.parameters)) if i not in known]
-    partial = partial_model(compiled, known, rest)
-    theta = np.array([known.get(i, 0.0) for i in range(len(compiled.parameters))])
-    if partial is not None:  # a guess may lie outside of bounds, but what the user says is taken as it is
-        theta[rest] = np.clip(rows.guess(partial), limits[0][rest], limits[1][rest])
+    absolute = absolute_sigma and sigma is not None
     options: dict[str, Any] = {
-        "loss": loss, "f_scale": f_scale, "method": method, "accuracy": accuracy, "max_iter": max_iter,
-        "threads": threads, "rng": seed, "bounds": limits, "fixed": fixed or None,
+        "loss": loss, "f_scale": f_scale, "method": method, "max_iter": max_iter, "threads": threads, "rng": seed,
     }  # fmt: skip
-    if max_time is not None:
-        options["max_time"] = max_time
+    data = (sigma, nan, max_memory, cluster)
+    if (model is None) == (peaks is None):
+        raise Bad('give a formula, --model "y ~ a*exp(-b*x) + c", or --peaks auto')
     with voice.progress() as progress:
-        absolute = absolute_sigma and sigma is not None
-        found = settle(
-            theta,
-            lambda t: rows.fit(compiled, t, {**options, "callback": progress}),
-            lambda result: rows.fitted(compiled, result, absolute),
-            partial, rest, limits,
-        )  # fmt: skip
+        options["callback"] = progress
+        if peaks is not None:
+            from .fit_peaks import fit_peaks
+
+            if start or bounds or fix or accuracy:
+                raise Bad("--peaks finds its own starts and bounds: leave out --start, --bounds, --fix and --accuracy")
+            found, rows = fit_peaks(file, peaks, variables, data, absolute, options)
+        else:
+            options |= {"accuracy": accuracy} | ({} if max_time is None else {"max_time": max_time})
+            found, rows = fit_formula(file, str(model), variables, data, (start, bounds, fix), absolute, options)
     result = found.result
-    goodness = rows.goodness(compiled, result)
-    voice.say(f"{compiled.response} ~ {compiled.expression}    ({file})")
+    goodness = rows.goodness(found.model, result)
+    text = f"{found.model.response} ~ {found.model.expression}"
+    voice.say(f"{text}    ({file})")
     voice.say(report(result, absolute=absolute, goodness=goodness))
     for warning in found.warnings:
         voice.say(f"warning: {warning}")
     files = [] if folder is None else write(folder, file, found, goodness)
     for path in files:
         voice.say(f"wrote {path}")
-    content = {**result.to_dict(), "model": model, "file": file, **goodness, "warnings": list(found.warnings)}
+    content = {**result.to_dict(), "model": model or text, "file": file, **goodness}
+    content["warnings"] = list(found.warnings)
     voice.finish({**content, "files": [str(f) for f in files]})
     leave(outcome(result.status))
+
+
+def fit_formula(
+    file: str,
+    text: str,
+    variables: str | None,
+    data: tuple[str | None, str, str | None, str | None],
+    given: tuple[str | None, str | None, str | None],
+    absolute: bool,
+    options: dict[str, Any],
+) -> tuple[Fit, Rows]:
+    """The fit of a formula, from starts, bounds and fixed values as text."""
+    from ..api.fit import partial_model, settle
+    from .fit_columns import load, split_model  # SciPy comes with it: not for --help
+
+    model, columns = split_model(text, file, variables)
+    rows = load(file, columns, *data)
+    known, limits, fixed = starts(model, *given)
+    rest = [i for i in range(len(model.parameters)) if i not in known]
+    partial = partial_model(model, known, rest)
+    theta = np.array([known.get(i, 0.0) for i in range(len(model.parameters))])
+    if partial is not None:  # a guess may lie outside of bounds, but what the user says is taken as it is
+        theta[rest] = np.clip(rows.guess(partial), limits[0][rest], limits[1][rest])
+    options = {**options, "bounds": limits, "fixed": fixed or None}
+    found = settle(
+        theta,
+        lambda t: rows.fit(model, t, options),
+        lambda result: rows.fitted(model, result, absolute),
+        partial, rest, limits,
+    )  # fmt: skip
+    return found, rows
 
 
 def starts(
