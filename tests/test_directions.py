@@ -25,16 +25,8 @@ def test_imports_follow_the_table():
     assert not violations(PACKAGE, table())
 
 
-TANGLED = {
-    "problm.api.stored",
-    "problm.solver.saved",
-}  # fmt: skip
-"""Modules with cycles that are still to be untied."""
-
-
 def test_no_modules_import_one_another():
-    edges = graph(PACKAGE)
-    assert not cycle({name: to if name not in TANGLED else set() for name, to in edges.items()})
+    assert not cycle(graph(PACKAGE))
 
 
 def test_the_table_points_down_and_names_every_room():

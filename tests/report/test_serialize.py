@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import problm
 from problm.report.serialize import plain
-from problm.solver.saved import from_dict, to_dict
+from problm.solver.saved import to_dict
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +58,14 @@ def test_what_is_not_finite(result):
     data = to_dict(result)
     data["history"]["cost"][0] = "Infinity"
     data["cosine"] = "NaN"
-    again = from_dict(json.loads(json.dumps(data)))
+    again = problm.Result.from_dict(json.loads(json.dumps(data)))
     assert again.history.cost[0] == np.inf
     assert np.isnan(again.cosine)
     assert to_dict(again)["cosine"] == "NaN"
 
 
 def test_a_loaded_result_has_no_residuals_and_says_so(result):
-    again = from_dict(result.to_dict())
+    again = problm.Result.from_dict(result.to_dict())
     with pytest.raises(RuntimeError, match="loaded from a file"):
         _ = again.fun
     assert again.plot() is not None  # without the histogram
@@ -77,7 +77,7 @@ def test_a_loaded_result_has_no_residuals_and_says_so(result):
         (lambda d: d.pop("format"), "not a saved result"),
         (lambda d: d.update(version=99), "version 99"),
         (lambda d: d.pop("grad"), "'grad' is missing"),
-        (lambda d: d.update(status="FINE"), "'FINE' is missing"),
+        (lambda d: d.update(status="FINE"), "there is no status 'FINE'"),
         (lambda d: d.update(hessian=[[1.0]]), "hessian has shape"),
         (lambda d: d.update(hessian=[[1.0, 2.0], [3.0]]), "damaged"),
         (lambda d: d.update(cost="lots"), "'lots' is not a number"),
@@ -93,7 +93,7 @@ def test_damage_is_named(result, change, says):
     data = result.to_dict()
     change(data)
     with pytest.raises(ValueError, match=says):
-        from_dict(data)
+        problm.Result.from_dict(data)
 
 
 def test_files_that_are_no_results(tmp_path, monkeypatch):
@@ -148,7 +148,7 @@ def test_any_change_is_read_or_refused(result, data):
     key = data.draw(st.sampled_from(sorted(saved)))
     saved[key] = data.draw(json_values)
     try:
-        again = from_dict(saved)
+        again = problm.Result.from_dict(saved)
     except ValueError:
         return
     assert isinstance(again, problm.Result)

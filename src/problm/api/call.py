@@ -20,7 +20,8 @@ from ..support.differences import METHODS
 from ..support.suggest import suggest
 from . import arguments as inputs
 from . import scipy_arguments as as_scipy
-from .fit_rows import Settings, fit_rows
+from .fit_rows import fit_rows
+from .settings import Settings
 
 Array = NDArray[np.float64]
 

@@ -10,8 +10,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,41 +21,10 @@ from ..problems.rows import Columns, RowModel
 from ..solver.loop import solve
 from ..solver.problem import FEW, Problem, Theta
 from ..solver.result import Result, Status
+from .settings import NOT_ROW_WISE, NotRowWise, Settings
 
 Array = NDArray[np.float64]
 ALL_ROWS = " fun looks beyond its own row, so it was always called with all rows, and every step used all of them."
-NOT_ROW_WISE = (
-    "fun looks beyond its own row (some rows get other residuals than the same rows among more): such a function needs "
-    "all rows at once, so load the data into memory and leave out client="
-)
-
-
-class NotRowWise(ValueError):
-    """A function that needs all rows at once, where there is no room for them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How to solve, whatever the model."""
-
-    space: Space
-    acceptance: Any = None
-    nan_policy: str = "reject"
-    rng: np.random.Generator | int | None = 0
-    underdetermined: bool = False
-    """Whether there may be fewer residuals than parameters, as for SciPy's trf."""
-    client: Any = None
-    max_memory: int | float | str | None = None
-    callback: Callable[..., Any] | None = None
-    progress: bool | Callable[..., Any] = False
-    options: dict[str, Any] = field(default_factory=dict)
-    """Fields of `problm.solver.options.Options`."""
-
-    @property
-    def batches(self) -> bool:
-        """Whether batches were asked for, so that even a handful of rows is not simply evaluated together."""
-        asked = ("initial_batch", "max_batch", "accuracy")
-        return self.acceptance not in (None, "full") or any(self.options.get(name) is not None for name in asked)
 
 
 def fit_rows(model: RowModel, data: Any, start: Theta, settings: Settings, *, stored: bool = False) -> Result:

@@ -14,7 +14,7 @@ from ..problems.rows import Columns, RowModel
 from ..sampling.chunk_order import ChunkOrder
 from ..solver.problem import Problem, Theta
 from ..support.memory import as_bytes
-from .fit_rows import NOT_ROW_WISE, NotRowWise, Settings
+from .settings import NOT_ROW_WISE, NotRowWise, Settings
 
 _FEW = 64
 """Rows that tell the shapes, and whether the function is row-wise."""

@@ -13,6 +13,7 @@ from ..models.model import Model
 from ..models.ties import Ties
 from ..report.serialize import plain
 from ..solver import saved
+from ..solver.result import Result
 from ..support.files import write_atomically
 from .estimate import Estimate
 from .shown import formula_of
@@ -85,7 +86,7 @@ def load(
             body = from_nodes(kept["nodes"], len(names), len(variables))
             model = Model.from_expression(body, names, variables, str(kept["response"]))
         ties = Ties.read(names, data["ties"], data["free"])
-        result = saved.from_dict(data["result"])
+        result = Result.from_dict(data["result"])
         if np.shape(result.x) != (len(ties.free),):
             raise ValueError(f"{np.shape(result.x)} values for {len(ties.free)} free parameters")
         known = {"absolute_sigma": bool(data["absolute_sigma"]), "loss": str(data["loss"])}

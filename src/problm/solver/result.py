@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
@@ -302,9 +302,17 @@ class Result:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
         """Read a result that `save` wrote."""
-        from .saved import load
+        from .saved import read_json
 
-        return load(path)
+        return cls.from_dict(read_json(path))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Result:
+        """The inverse of `to_dict`, without the problem: residuals cannot be computed."""
+        from .saved import fields_of
+
+        known = fields_of(data, Status.__members__)
+        return cls(**{**known, "status": Status[known["status"]], "history": History(**known["history"])})
 
     def __str__(self) -> str:
         return self.report()

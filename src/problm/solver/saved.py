@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from ..report.serialize import array, number, plain, point
 from ..support.files import open_regular, refuse_holes, write_atomically
 from ..support.memory import as_bytes
 from ..support.version import __version__
-from .result import History, Result, Status
 
 FORMAT = "problm.result"
 VERSION = 1
@@ -28,8 +27,8 @@ _NUMBERS = ("cost", "optimality", "cosine", "residual_passes", "jacobian_passes"
 _COUNTS = ("n", "batch_size", "nfev", "njev", "residuals_per_block")
 
 
-def to_dict(result: Result) -> dict[str, Any]:
-    """A result as numbers, text, lists and dicts only; `from_dict` is its inverse."""
+def to_dict(result: Any) -> dict[str, Any]:
+    """A `problm.Result` as numbers, text, lists and dicts only; `problm.Result.from_dict` is the inverse."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -55,21 +54,23 @@ def to_dict(result: Result) -> dict[str, Any]:
     }
 
 
-def from_dict(data: Mapping[str, Any]) -> Result:
-    """The result that `to_dict` was given, without its problem: ``fun`` and the residuals' plot are not there."""
+def fields_of(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any]:
+    """Fields of the result that `to_dict` was given; ``status`` by its name, ``history`` by its columns."""
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise ValueError(f"this is not a saved result: 'format' must be {FORMAT!r}")
     version = data.get("version")
     if version != VERSION:
         raise ValueError(f"the result was saved in version {version!r} of the format; this ProBLM reads {VERSION}")
     try:
-        return _result(data)
+        return _fields(data, statuses)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"the saved result is damaged: {what}") from None
 
 
-def _result(data: Mapping[str, Any]) -> Result:
+def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any]:
+    if data["status"] not in statuses:
+        raise ValueError(f"there is no status {data['status']!r}")
     grad = array(data["grad"], 1, "grad")
     d = len(grad)
     hessian = array(data["hessian"], 2, "hessian")
@@ -80,45 +81,47 @@ def _result(data: Mapping[str, Any]) -> Result:
     if names and len(names) != d:
         raise ValueError(f"{len(names)} names for {d} parameters")
     saved = data["history"]
-    history = History(
-        seconds=[number(v) for v in saved["seconds"]],
-        batch_size=[int(v) for v in saved["batch_size"]],
-        cost=[number(v) for v in saved["cost"]],
-        damping=[number(v) for v in saved["damping"]],
-        decision=[str(v) for v in saved["decision"]],
-        residual_passes=[number(v) for v in saved["residual_passes"]],
-        jacobian_passes=[number(v) for v in saved["jacobian_passes"]],
-    )
-    if len({len(column) for column in history.as_dict().values()}) != 1:
+    history: dict[str, list[Any]] = {
+        "seconds": [number(v) for v in saved["seconds"]],
+        "batch_size": [int(v) for v in saved["batch_size"]],
+        "cost": [number(v) for v in saved["cost"]],
+        "damping": [number(v) for v in saved["damping"]],
+        "decision": [str(v) for v in saved["decision"]],
+        "residual_passes": [number(v) for v in saved["residual_passes"]],
+        "jacobian_passes": [number(v) for v in saved["jacobian_passes"]],
+    }
+    if len({len(column) for column in history.values()}) != 1:
         raise ValueError("the columns of history differ in length")
-    numbers: dict[str, Any] = {name: number(data[name]) for name in _NUMBERS}
-    counts: dict[str, Any] = {name: int(data[name]) for name in _COUNTS}
-    return Result(
-        x=point(data["x"]),
-        status=Status[data["status"]],
-        message=str(data["message"]),
-        grad=grad,
-        hessian=hessian,
-        singular=bool(data["singular"]),
-        history=history,
-        active_mask=array(data["active_mask"], 1, "active_mask").astype(np.int64),
-        covariance_root=None if root is None else array(root, 2, "covariance_root"),
-        fixed=None if data["fixed"] is None else array([int(v) for v in data["fixed"]], 1, "fixed").astype(bool),
-        names=names,
-        absolute=bool(data.get("absolute", False)),
-        row_wise=None if data.get("row_wise") is None else bool(data["row_wise"]),
-        **numbers,
-        **counts,
-    )
+    return {
+        "x": point(data["x"]),
+        "status": data["status"],
+        "message": str(data["message"]),
+        "grad": grad,
+        "hessian": hessian,
+        "singular": bool(data["singular"]),
+        "history": history,
+        "active_mask": array(data["active_mask"], 1, "active_mask").astype(np.int64),
+        "covariance_root": None if root is None else array(root, 2, "covariance_root"),
+        "fixed": None if data["fixed"] is None else array([int(v) for v in data["fixed"]], 1, "fixed").astype(bool),
+        "names": names,
+        "absolute": bool(data.get("absolute", False)),
+        "row_wise": None if data.get("row_wise") is None else bool(data["row_wise"]),
+        **{name: number(data[name]) for name in _NUMBERS},
+        **{name: int(data[name]) for name in _COUNTS},
+    }
 
 
-def save(result: Result, path: str | os.PathLike[str]) -> None:
+def save(result: Any, path: str | os.PathLike[str]) -> None:
     """Write a result as JSON, whole or not at all."""
     write_atomically(path, json.dumps(to_dict(result), indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """What a file of JSON holds; a ValueError for anything else, and for more than memory has room for."""
+    """The contents of a JSON file from any source; a ValueError for anything else.
+
+    Nothing is trusted. What a result claims (that a fit was certified, say) is only as good as its author. Memory is
+    limited to `_TEXT_TO_MEMORY` times the size of the text.
+    """
     limit = min(MAX_BYTES, as_bytes(None) // _TEXT_TO_MEMORY)
     with open_regular(path) as file:
         refuse_holes(file, path)
@@ -129,12 +132,3 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
-
-
-def load(path: str | os.PathLike[str]) -> Result:
-    """Read a result that `save` wrote, from wherever it comes.
-
-    Trusted is nothing: JSON of known names and shapes, or a ValueError. What it claims (that a fit was certified, say)
-    is as good as who wrote it. Memory is what the text explains, at most `_TEXT_TO_MEMORY` times its size.
-    """
-    return from_dict(read_json(path))

@@ -1,0 +1,44 @@
+"""How to solve: what `problm.api.fit_rows` and `problm.api.stored` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..linalg.space import Space
+
+NOT_ROW_WISE = (
+    "fun looks beyond its own row (some rows get other residuals than the same rows among more): such a function needs "
+    "all rows at once, so load the data into memory and leave out client="
+)
+
+
+class NotRowWise(ValueError):
+    """A function that needs all rows at once, where there is no room for them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to solve, whatever the model."""
+
+    space: Space
+    acceptance: Any = None
+    nan_policy: str = "reject"
+    rng: np.random.Generator | int | None = 0
+    underdetermined: bool = False
+    """Whether there may be fewer residuals than parameters, as for SciPy's trf."""
+    client: Any = None
+    max_memory: int | float | str | None = None
+    callback: Callable[..., Any] | None = None
+    progress: bool | Callable[..., Any] = False
+    options: dict[str, Any] = field(default_factory=dict)
+    """Fields of `problm.solver.options.Options`."""
+
+    @property
+    def batches(self) -> bool:
+        """Whether batches were asked for, so that even a handful of rows is not simply evaluated together."""
+        asked = ("initial_batch", "max_batch", "accuracy")
+        return self.acceptance not in (None, "full") or any(self.options.get(name) is not None for name in asked)
