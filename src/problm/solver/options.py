@@ -60,9 +60,11 @@ class Options:
     keep_path: bool = False
     """Keep theta of every iteration in the history."""
     checkpoint: str | os.PathLike[str] | None = None
-    """File to keep the state of the solve in. If it exists the solve goes on from it, to the same bits."""
+    """File to keep the state of the solve in. If it exists the solve goes on from it, to the same bits; it must have
+    been written for the same rows, model, start and options."""
     checkpoint_every: float = 60.0
-    """Seconds between two checkpoints at least; 0: one after every accepted step."""
+    """Seconds between two checkpoints, also within passes over all rows; 0: after every accepted step and group of
+    rows."""
 
     def __post_init__(self) -> None:
         for name in ("ftol", "xtol"):
