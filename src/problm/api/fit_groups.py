@@ -1,0 +1,114 @@
+"""Global fits: one model for several groups of data, with parameters that they share and parameters of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..inference.fit import Fit
+from ..models import expression as ex
+from ..models.formula import formula
+from ..models.model import Model
+from ..support.suggest import suggest
+from .fit import fit
+
+Array = NDArray[np.float64]
+_MOST = 60
+"""Groups: every row evaluates the curves of all of them."""
+
+
+def fit_groups(
+    model: Any, x: Any, y: Any, groups: Any, *, shared: Sequence[str] = (), p0: Any = None, **options: Any
+) -> Fit:
+    """Fit several groups of data together.
+
+    Parameters
+    ----------
+    model : str or model
+        A formula or a ready-made model of one variable.
+    x, y : (N,) array_like
+    groups : (N,) array_like
+        The group of each point: numbers or names, at most 60 different ones.
+    shared : sequence of str
+        Parameters that all groups have in common. The others are fitted for each group, and are called
+        ``name_group``.
+    p0 : mapping, optional
+        Starts, by the names of the fit's parameters; by default guessed for each group.
+    **options
+        Of `problm.fit`: sigma, absolute_sigma, bounds, fixed, ties, loss, ...
+
+    Returns
+    -------
+    `Fit`
+        Its variables are x and the number of the group, in the order of the sorted groups: ``fit.predict((x, k))``.
+
+    Examples
+    --------
+    >>> import numpy as np, problm
+    >>> rng = np.random.default_rng(0)
+    >>> x, group = np.tile(np.linspace(0, 5, 50), 3), np.repeat(["a", "b", "c"], 50)
+    >>> height = {"a": 1.0, "b": 2.0, "c": 4.0}
+    >>> y = np.array([height[g] for g in group]) * np.exp(-0.7 * x) + 0.02 * rng.standard_normal(150)
+    >>> fit = problm.fit_groups("y ~ h*exp(-k*x)", x, y, group, shared=["k"])
+    >>> print(fit.params["k"])
+    k = 0.6988 ± 0.0022
+    >>> print(fit.params["h_c"])
+    h_c = 3.9964 ± 0.0092
+    """
+    model = formula(model) if isinstance(model, str) else model
+    if not isinstance(model, Model) or model.body is None or len(model.variables) != 1:
+        raise TypeError("fit_groups needs a formula or a ready-made model of one variable")
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    names, codes = np.unique(np.asarray(groups), return_inverse=True)
+    if x.ndim != 1 or x.shape != y.shape or codes.shape != y.shape:
+        raise ValueError(f"x, y and groups must be of one length, got {x.shape}, {y.shape} and {codes.shape}")
+    if len(names) > _MOST:
+        raise ValueError(f"groups: {len(names)} different ones, at most {_MOST} can be fitted together; see fit_many")
+    for name in shared:
+        if name not in model.parameters:
+            raise ValueError(f"shared: the model has no parameter {name!r}{suggest(name, model.parameters)}")
+    own = [n for n in model.parameters if n not in shared]
+    joint = joined(model, [_label(n) for n in names.tolist()], list(shared), own)
+    start = _starts(model, x, y, codes, joint, list(shared), own)
+    for name in p0 or {}:
+        if name not in start:
+            raise ValueError(f"p0: there is no parameter {name!r}{suggest(name, start)}")
+    return fit(joint, np.stack([x, codes.astype(np.float64)]), y, p0={**start, **(p0 or {})}, **options)
+
+
+def joined(model: Model, labels: Sequence[str], shared: Sequence[str], own: Sequence[str]) -> Model:
+    """The model of two variables, x and the number of the group."""
+    assert model.body is not None
+    names = [*shared, *(f"{n}_{label}" for label in labels for n in own)]
+    if len(set(names)) != len(names):
+        raise ValueError("groups: their names give parameters of the same name; rename them")
+    bodies = []
+    for k in range(len(labels)):
+        places = {model.parameters.index(n): ex.parameter(i) for i, n in enumerate(shared)}
+        first = len(shared) + k * len(own)
+        places |= {model.parameters.index(n): ex.parameter(first + i) for i, n in enumerate(own)}
+        bodies.append(ex.substitute(model.body, places))
+    total = bodies[-1]
+    for k in range(len(labels) - 2, -1, -1):
+        total = ex.where(ex.variable(1) < k + 0.5, bodies[k], total)
+    return Model.from_expression(total, names, (model.variables[0], "group"), model.response)
+
+
+def _starts(
+    model: Model, x: Array, y: Array, codes: NDArray[Any], joint: Model, shared: list[str], own: list[str]
+) -> dict[str, float]:
+    """Guesses for each group by itself; the median of them where a parameter is shared."""
+    guesses = np.array([model.guess(x[codes == k], y[codes == k]) for k in range(int(codes.max()) + 1)])
+    values = [float(np.median(guesses[:, model.parameters.index(n)])) for n in shared]
+    values += [float(guess[model.parameters.index(n)]) for guess in guesses for n in own]
+    return dict(zip(joint.parameters, values, strict=True))
+
+
+def _label(name: Any) -> str:
+    """A group's name as part of a parameter's name."""
+    text = f"{name:g}" if isinstance(name, float) else str(name)
+    return re.sub(r"\W", "_", text)
