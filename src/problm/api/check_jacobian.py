@@ -1,4 +1,4 @@
-"""Checking a Jacobian against differences: `check_jacobian`."""
+"""Checking a Jacobian against finite differences: `check_jacobian`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Separable least squares: fit the non-linear parameters, let the linear ones follow.
+r"""Separable least squares: fit the non-linear parameters, and eliminate the linear ones.
 
 Many models are linear in most of their parameters: ``y = sum_k c_k phi_k(x; alpha)``, a sum of exponentials being the
 textbook case. Variable projection computes the coefficients c for every alpha by linear least squares and minimises
@@ -135,7 +135,7 @@ def separable_fit(
     threads
         For curves with their own x or sigma; by default all cores that the process may use.
     rng
-        Seed of the random order of the curves.
+        Random seed for the order of the curves.
     **options
         Options of the solver: ``acceptance``, ``max_iter``, ``max_time``, ``ftol``, ``accuracy``, ``callback``, ...
 

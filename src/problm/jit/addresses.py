@@ -1,7 +1,7 @@
 """Compiled functions that compiled code calls through their addresses, and the contracts of two of them.
 
 Callers are compiled a single time for all functions of a signature and cached on disk; a first-class Numba function
-argument would cost 70 us a call to unbox (measured), the address costs nothing.
+argument would cost 70 us per call to unbox (measured), the address costs nothing.
 """
 
 from __future__ import annotations

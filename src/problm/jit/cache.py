@@ -1,10 +1,9 @@
 """Compiled code on disk: found by what it was made of, checked before it is used, never in the way.
 
 The name of a file says all that its content depends on, so that nothing is ever out of date: the function, its types,
-the digest of its sources (`problm.jit.sources`), the versions of Python and Numba, and the processor. A file is
-written whole or not at all and begins with its checksum: one that is empty, cut off or not ours is compiled anew and
-replaced. Two processes may write the same file. Where nothing can be written every process compiles, and one sentence
-says so.
+the digest of its sources (`problm.jit.sources`), the versions of Python and Numba, and the processor. A file is written
+whole or not at all and begins with its checksum: one that is empty, cut off or not ours is compiled again and replaced.
+Two processes may write the same file. Where nothing can be written every process compiles, and one sentence says so.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ r"""Sums of products of the rows of a block: the lower triangle of A B^T, in vec
 A block's Jacobian is d rows of 128 numbers, and J^T J takes d (d + 1) / 2 dot products of them. Done one by one each
 loads two numbers for a multiplication, so that loading is what takes the time. Here up to four rows on either side
 form a *tile*: its products are accumulated side by side in vector registers, and each number loaded serves three or
-four of them. With 3 x 3 tiles AVX2 reaches 80 % of its peak (d = 9: 2.3 ns a row; one by one 5.4; measured on
+four of them. With 3 x 3 tiles AVX2 reaches 80 % of its peak (d = 9: 2.3 ns per row; one by one 5.4; measured on
 one core).
 
 Numba cannot be told to keep an array of accumulators in registers, so the tiles are written as LLVM instructions on

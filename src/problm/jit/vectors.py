@@ -1,7 +1,7 @@
 """Short loops over a block written directly as vector instructions.
 
 LLVM vectorises a loop over memory only together with a test that its arrays do not overlap and a second, scalar loop.
-For the shortest instructions of the tape that test takes as long as the work (measured: 0.20 against 0.11 ns a row).
+For the shortest instructions of the tape that test takes as long as the work (measured: 0.20 against 0.11 ns per row).
 Here the loop is emitted as operations on vectors of four numbers, four at a time; LLVM splits them where registers
 are shorter.
 """

@@ -1,15 +1,15 @@
 """The current batch: what is known about the first K residual blocks at the current point.
 
-Nothing is evaluated twice. The costs of the accepted trial become the current costs; when the batch grows at a
-fixed point, only the new blocks are linearised and added to the sums. Only per-block *costs* are kept, and only
-while the batch is smaller than everything; at K = n there are nothing but sums.
+Nothing is evaluated twice. The costs of the accepted trial become the current costs; when the batch grows at a fixed
+point, only the new blocks are linearised and added to the sums. Only per-block *costs* are kept, and only while the
+batch is smaller than n; at K = n there are only sums.
 
 When the batch becomes everything the blocks are read in their natural order, in place. Where fewer than half
 of them are new, only those are gathered and evaluated; else all are, because gathering a row at random costs
 about what evaluating it does (`problm.sampling.order`).
 
 A problem whose passes over everything wait for its data, not for arithmetic, says ``fused = True``: a trial on
-everything then linearises there too, so that an accepted step needs one pass and not two.
+everything then linearises there too, so that an accepted step needs one pass instead of two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .problem import Problem, Theta
 
 Array = NDArray[np.float64]
 _LARGEST_FACTOR = 5_000_000
-"""Entries of the Jacobian up to which its QR is worth the wait."""
+"""Number of entries of the Jacobian up to which its QR is computed."""
 
 
 class Batch:
@@ -164,7 +164,8 @@ class Batch:
         return costs
 
     def held_out(self, count: int) -> Array | Moments:
-        """Changes by the last trial of the ``count`` blocks that follow the batch, which did not make the step."""
+        """Changes by the last trial of the ``count`` blocks that follow the batch, which did not contribute to the
+        step."""
         theta, costs, _, total = self._trial
         end = self.size + count
         if end > len(self._costs):

@@ -41,7 +41,7 @@ from .run import Run
 
 _f8, _i8 = types.float64, types.int64
 MOST = 100
-"""Steps in one call, roughly: so that Ctrl-C is heard."""
+"""Approximate number of steps per call, so that Ctrl-C is handled in time."""
 _GENTLE = 1e-5
 """Largest cosine between the residuals and a column of the Jacobian, at which the loop looks closer at a step that
 gained less than promised."""
@@ -197,7 +197,7 @@ def compiled_steps(  # type: ignore[no-untyped-def]
 
 
 def take_steps(run: Run, system: QuadraticModel) -> bool:
-    """Take the plain steps from here, where all rows are linearised; whether there were any."""
+    """Take plain steps from here, where all rows are linearised; returns whether there were any."""
     batch, damping, t = run.batch, run.damping, run.termination
     assert isinstance(damping, TrustRegion)
     radius = damping.radius_at(system)

@@ -61,7 +61,7 @@ class Damping(Protocol):
         ...
 
     def reset(self) -> None:
-        """Begin anew, after a batch on which no step went down."""
+        """Start again, after a batch on which no step lowered the cost."""
         ...
 
 
@@ -146,7 +146,7 @@ class TrustRegion:
     radius: float = 0.0
     """Zero before the first step."""
     length: float = 0.0
-    """Of the last step in the metric of the damping."""
+    """Length of the last step in the metric of the damping."""
     _largest: Array | None = None
 
     @property

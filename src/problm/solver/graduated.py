@@ -1,11 +1,11 @@
 r"""Graduated non-convexity: solve with a wide loss first, then with narrower ones.
 
-A redescending loss has a basin as wide as its scale. Multiplying the scale by ``factor**k`` for k = levels - 1
-.. 0 and starting each solve where the last one ended follows the minimum from a nearly convex problem down to
-the wanted one (Zach and Bourmaud 2018; five levels with factor 2 in the paper). Every level is a solve of its
-own: the batch starts small again, damping too.
+A redescending loss has a basin as wide as its scale. Multiplying the scale by ``factor**k`` for k = levels - 1 .. 0 and
+starting each solve where the last one ended follows the minimum from a nearly convex problem to the target problem
+(Zach and Bourmaud 2018; five levels with factor 2 in the paper). Every level is a separate solve: batch and damping
+start again.
 
-Levels above the last need not be exact, yet they are solved to the end by default: stopping them early, on a
+Levels above the last need not be exact, but they are solved to convergence by default: stopping them early, on a
 batch, is worth a factor of about 16 at 30 % outliers but loses the right basin at 13 % inliers (measured: same
 or better minimum than plain LM in 54 to 71 % of runs instead of 92 %). ``early_stop=True`` trades that on request.
 """
@@ -43,7 +43,7 @@ def graduated(
     theta0
         The start of the widest level.
     loss
-        The loss that counts, with its scale; the wider levels use ``loss.scaled(factor**k)``.
+        The final loss, with its scale; the wider levels use ``loss.scaled(factor**k)``.
     levels
         Number of levels, the last being ``loss`` itself; 1 is a plain solve.
     factor

@@ -6,11 +6,11 @@ blocks exceeds its minimum by ``e^T H^-1 e / 2``, with
 
     expectation  nu = c tr(W) / 2          variance  c^2 tr(W W) / 2.
 
-A Gauss-Newton step on the batch promises ``dec = (g + e)^T H^-1 (g + e) / 2`` and truly gains ``dec - 2 nu`` in the
-mean: at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. By a factor of 2 while the steps are still
-damped or erratic; where Gauss-Newton steps converge fast (``q2``: the ratio of successive decrements), in equal
-factors of up to 16 to N. From a quarter of N (of a curve that runs compiled, a fiftieth) it goes to N at once: a batch
-costs a gather, N does not.
+A Gauss-Newton step on the batch promises ``dec = (g + e)^T H^-1 (g + e) / 2`` and gains ``dec - 2 nu`` in expectation:
+at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. By a factor of 2 while the steps are still damped
+or erratic; where Gauss-Newton steps converge fast (``q2``: the ratio of successive decrements), in equal factors of up
+to 16 to N. From a quarter of N (of a curve that runs compiled, a fiftieth) it goes to N at once: a batch costs a
+gather, N does not.
 
 In the accuracy mode the quantile Q of the excess, a scaled chi-square matched to its first two moments
 (Satterthwaite), is compared with the accuracy asked for.
@@ -46,7 +46,7 @@ def first_size(problem: Problem, policy: Acceptance, options: Options) -> int:
 
 
 def _jump(problem: Problem, options: Options) -> float:
-    """Share of all rows from which the batch becomes everything; whoever asks for an accuracy may want less."""
+    """Share of all rows from which the batch becomes everything; in the accuracy mode less may suffice."""
     return JUMP if options.accuracy is not None else problem.jump
 
 
@@ -89,7 +89,7 @@ class Growth:
                 self._quantile = 0.5 * c * trace2 / trace * 2.0 * float(gammaincinv(shape, self.confidence))
 
     def exhausted(self, system: QuadraticModel) -> bool:
-        """Whether the batch has nothing more to teach (in the accuracy mode: and is not large enough yet)."""
+        """Whether the batch is exhausted (in the accuracy mode: and not large enough yet)."""
         if self.accuracy is not None and self._quantile <= 0.75 * self.accuracy * system.cost:
             return False  # large enough: only converge
         return system.decrement <= KAPPA * self._noise

@@ -1,4 +1,4 @@
-r"""Whether the rows of a batch know enough to move every parameter: the effective number of rows.
+r"""Whether the rows of a batch determine every parameter: the effective number of rows.
 
 A batch that holds none of the rows that a parameter depends on (one narrow line in a long spectrum, one group in a
 thousand) still proposes a step along it, made of noise, and rows that are held out hold none of them either: no test of
@@ -34,7 +34,7 @@ wide, 37 lose the line without the rule and none with 10, 20 or 40."""
 _PIVOT = 1e-7
 """Pivot of the Cholesky factor of H with a unit diagonal below which a direction counts as not informed at all."""
 MOST_FACTOR = 32.0
-"""How much a batch grows at once for want of information."""
+"""Largest growth of a batch that lacks information, at once."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Information:
     """(d, d) B with ``B B^T`` the inverse of the mean H of the batch at the last check, where it was regular."""
 
     def needed(self, batch: Batch, normal: Normal) -> float:
-        """How many times as many rows the batch should hold before it proposes a step; 1 where it knows enough."""
+        """Factor by which the batch should grow before it proposes a step; 1 if it has enough information."""
         if self.size == normal.count and self._root is not None:
             change = self._root.T @ normal.hessian @ self._root / normal.count - identity(len(self._root))
             if float(np.vdot(change, change)) < 0.25:

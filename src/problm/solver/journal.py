@@ -1,9 +1,8 @@
-"""What passes over everything found since the last state that a checkpoint holds.
+"""Results of passes over everything since the last state in a checkpoint.
 
-A pass over very many residuals takes longer than anybody wants to lose. An iteration is deterministic: after a crash it
-is done again from its beginning, but passes that had ended are answered from the journal, and the one that was under
-way goes on where it was noted last. Problems note their passes group by group: sums of the groups of rows so far, in
-whatever form they keep them.
+A pass over very many residuals is too expensive to lose. An iteration is deterministic: after a crash it is repeated
+from its beginning, but finished passes are answered from the journal, and the interrupted one continues from its last
+note. Problems note their passes group by group: sums of the groups of rows so far, in whatever form they keep them.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Journal:
         return self._left["groups"], self._left["sums"]
 
     def note(self, groups: int, sums: Any) -> None:
-        """So many groups of the present pass are done. ``sums`` must not be changed afterwards."""
+        """Note the number of finished groups of the present pass. ``sums`` must not be changed afterwards."""
         if self._pass is not None:
             self._pass["groups"], self._pass["sums"] = groups, sums
             self._write()

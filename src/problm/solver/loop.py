@@ -114,7 +114,7 @@ class _Trial:
 
 
 class Loop(Run):
-    """A solve under way, and how it goes on."""
+    """A running solve and its iterations."""
 
     def iterate(self) -> Status | None:
         """One iteration, steps 1 to 4 of the module's docstring: an outcome, or None to go on."""
@@ -196,14 +196,14 @@ class Loop(Run):
         return None
 
     def exhausted(self, system: QuadraticModel) -> bool:
-        """Whether a batch below N has nothing more to teach."""
+        """Whether a batch below N is exhausted."""
         if self.policy.noise_rule:
             return self.growth.exhausted(system)
         return self.termination.converged(system) is not None
 
     def grow_on(self) -> None:
-        """Enlarge a batch that has nothing more to teach: by the noise rule, or to everything (erratum 11: the
-        minimiser of a batch is not the answer)."""
+        """Enlarge an exhausted batch: by the noise rule, or to everything (erratum 11: the minimiser of a batch is not
+        the answer)."""
         self.grow(None if self.policy.noise_rule else self.batch.n)
 
     def grow(self, size: int | None, decision: str = "grow", cost: float | None = None) -> None:
@@ -265,8 +265,8 @@ class Loop(Run):
         return system.extrapolated(*self.last[1:])
 
     def take_compiled_steps(self, system: QuadraticModel) -> bool:
-        """Many iterations like those of the loop, in compiled code; whether there were any."""
-        from .compiled_loop import take_steps  # which only problems of few rows compile
+        """Many iterations like those of the loop, in compiled code; returns whether there were any."""
+        from .compiled_loop import take_steps  # compiled only for problems of few rows
 
         return take_steps(self, system)
 
@@ -302,7 +302,7 @@ class Loop(Run):
         self.compiled_next = self.compiled is not None
 
     def look_closer(self) -> bool:
-        """Get better derivatives, or believe the present ones to the last digit, where that may show a way down."""
+        """Get better derivatives, or trust the present ones to the last digit, where that may reveal a descent step."""
         if self.refine_derivatives():
             return True
         # What errors of the derivatives may have made up promises a decrease that matters: the next steps show whether

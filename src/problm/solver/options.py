@@ -30,17 +30,17 @@ class Options:
     """``"trust-region"`` (MINPACK's), ``"gain-ratio"``, ``"nielsen"`` or ``"tenfold"`` (the paper's lambda I, times or
     divided by ten). None: the acceptance policy's own, tenfold for the paper's and trust-region else."""
     ftol: float = 1e-8
-    """Converged when a step and the remaining Gauss-Newton step both lower the cost by less, relatively."""
+    """Relative decrease of the cost by a step, and by the remaining Gauss-Newton step, at convergence."""
     xtol: float = 1e-8
-    """Converged when a step and the remaining Gauss-Newton step both change the parameters less, relatively."""
+    """Relative change of the parameters by a step, and by the remaining Gauss-Newton step, at convergence."""
     gtol: float | None = None
     """Converged when the cosine between residuals and tangent space, sqrt(decrement / cost), is less.
     None: 1e-8 up to 10^4 residuals and 1e-5 beyond: an iteration is then what the user waits for, and the
     parameters are off by at most 1e-5 sqrt(N) standard errors."""
     max_iter: int = 5000
-    """Trial steps and growths of the batch."""
+    """Limit on trial steps and growths of the batch."""
     max_time: float = math.inf
-    """Seconds. A pass over the residuals that would not end in time is not begun."""
+    """Limit in seconds. A pass over the residuals that would not end in time is not started."""
     initial_batch: int | None = None
     """Residual blocks in the first batch. None: the acceptance policy's own."""
     max_batch: int | None = None
@@ -49,12 +49,12 @@ class Options:
     """Stop on a batch once the cost over *all* residuals is within this relative distance of its minimum with
     probability ``confidence``; the status says so. None: go on to all residuals."""
     confidence: float = 0.9
-    """Of the accuracy mode's certificate."""
+    """Confidence of the certificate of the accuracy mode."""
     nan_policy: str = "reject"
     """A trial step whose cost is not a number is rejected like one that raises the cost (``"reject"``), or is an
     error that names the row (``"raise"``). At the start and in the data it is always an error."""
     rng: np.random.Generator | int | None = 0
-    """Seed or Generator of what is random in the policies (SPEC 7)."""
+    """Random seed or Generator for the policies (SPEC 7)."""
     callback: Callable[[State], object] | None = None
     """Called after every iteration; a true return value or StopIteration ends the solve."""
     keep_path: bool = False

@@ -1,4 +1,4 @@
-"""What the solver asks of a problem: one class, every hook, its default and its meaning.
+"""The interface between solver and problem: one class with every hook, its default and its meaning.
 
 A problem is N residual blocks ``r_i(theta)`` of length p with costs ``f_i = loss(||r_i||)``. The solver never sees the
 blocks' data: it asks for sums over a range of *positions* ``[lo, hi)`` in the problem's own random order. Position
@@ -33,9 +33,9 @@ FEW = 10_000
 class Problem:
     """N residual blocks and the space that their parameters live in.
 
-    Points are told apart by identity: the trial that is accepted is the very object that `retract` returned (put on a
-    bound, where there are bounds) and that `costs`, `cost` or `linearize` got. What was computed for a trial may
-    therefore be kept and used again where ``theta is kept``. Nobody changes a point in place.
+    Points are distinguished by identity: the accepted trial is the same object that `retract` returned (projected onto
+    the bounds, if any) and that `costs`, `cost` or `linearize` received. What was computed for a trial may therefore be
+    kept and used again where ``theta is kept``. Nobody changes a point in place.
     """
 
     # --- What it is -------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Problem:
         return None
 
     def release(self) -> None:
-        """Give back the rows of the batch: from now on only everything is read."""
+        """Release the rows of the batch: from now on only everything is read."""
 
     def make_batch(self, theta: Theta, size: int) -> Any:
         """A `problm.solver.batch.Batch` of the problem's own, where rows lie on other machines; None: the usual one."""
@@ -110,7 +110,8 @@ class Problem:
     """Whether `linearize` learns curvature from the steps, which are then not extrapolated as well."""
 
     def refine_derivatives(self) -> bool:
-        """Use more accurate derivatives from now on (central for forward differences); whether that was possible."""
+        """Use more accurate derivatives from now on (central for forward differences); returns whether that was
+        possible."""
         return False
 
     def factor(self, theta: Theta, lo: int, hi: int) -> Array | None:
@@ -164,7 +165,7 @@ class Problem:
 
     # --- How it ends ------------------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Give back what the problem holds elsewhere, such as the workers of a cluster."""
+        """Release external resources, such as the workers of a cluster."""
 
 
 class Wrapper(Problem):

@@ -1,4 +1,4 @@
-"""What a solve returns: status, certificate, history."""
+"""The result of a solve: status, certificate, history."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class State:
 
 @dataclass(slots=True)
 class History:
-    """One entry an iteration, in columns; scalars only (and theta with ``keep_path``)."""
+    """One entry per iteration, in columns; scalars only (and theta with ``keep_path``)."""
 
     seconds: list[float] = field(default_factory=list)
     batch_size: list[int] = field(default_factory=list)
@@ -86,7 +86,7 @@ class History:
         self, seconds: float, batch_size: int, cost: float, damping: float, decision: str, residual_passes: float,
         jacobian_passes: float,
     ) -> None:  # fmt: skip
-        """Write an iteration down."""
+        """Record an iteration."""
         self.seconds.append(seconds)
         self.batch_size.append(batch_size)
         self.cost.append(cost)
@@ -160,7 +160,7 @@ class Result:
 
     @property
     def success(self) -> bool:
-        """Whether the solve converged, or reached the accuracy asked for."""
+        """Whether the solve converged, or reached the requested accuracy."""
         return self.status > 0
 
     @property
@@ -294,7 +294,7 @@ class Result:
         return to_dict(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as JSON, whole or not at all (see `problm.solver.saved`)."""
+        """Write the result as JSON, completely or not at all (see `problm.solver.saved`)."""
         from .saved import save
 
         save(self, path)

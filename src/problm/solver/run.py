@@ -1,4 +1,4 @@
-"""A solve under way: what it knows between two iterations, and its bookkeeping.
+"""The state of a running solve between two iterations, and its bookkeeping.
 
 The loop (`problm.solver.loop`) takes the steps. The compiled loop, checkpoints and the result read and write the same
 state.
@@ -91,7 +91,7 @@ class Run:
         return self.rng
 
     def record(self, decision: str, cost: float) -> None:
-        """Write the iteration down, tell the callback, and stop at a limit."""
+        """Record the iteration, call the callback, and stop at a limit."""
         batch, history = self.batch, self.history
         seconds = time.perf_counter() - self.began
         passes = batch.residual_rows / batch.n, batch.jacobian_rows / batch.n
@@ -104,7 +104,7 @@ class Run:
             raise Stop(Status.MAX_ITER)
 
     def check_time(self) -> None:
-        """Do not begin a pass over the batch that would not end in time."""
+        """Stop before a pass over the batch that would not end in time."""
         if self.options.max_time < math.inf:
             seconds = time.perf_counter() - self.began + self.batch.seconds(self.batch.size)
             if seconds > self.options.max_time and self.begun:
@@ -122,7 +122,7 @@ class Run:
         return now > self.problem.cost(self.start) / self.problem.n * (1.0 + 1e-12)
 
     def _told(self, seconds: float, decision: str, cost: float) -> bool:
-        """Tell the callback; whether it wants to stop."""
+        """Call the callback; returns whether it wants to stop."""
         batch = self.batch
         # At least one linearisation, one trial and the certificate on all residuals lie ahead.
         left = 2.0 * batch.seconds(batch.n)
@@ -137,7 +137,7 @@ class Run:
             return True
 
     def _unobserved(self) -> bool:
-        """Whether nobody but the loop follows or limits its steps."""
+        """Whether no callback, limit or checkpoint observes single steps."""
         o, space = self.options, self.space
         given = (space.fixed, space.lower, space.upper, space.x_scale, o.callback, o.checkpoint)
         free = all(part is None for part in given) and o.max_time == math.inf and not o.keep_path

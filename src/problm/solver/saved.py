@@ -1,4 +1,4 @@
-"""Results as JSON: readable in twenty years, by any language, and without running anything when loaded.
+"""Results as JSON: a long-lived format for any language, and loading it runs no code.
 
 Numbers keep all their digits (`problm.report.serialize`). The problem itself (the user's data and functions) is not
 saved, nor is the path of ``keep_path``.
@@ -112,7 +112,7 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
 
 
 def save(result: Any, path: str | os.PathLike[str]) -> None:
-    """Write a result as JSON, whole or not at all."""
+    """Write a result as JSON, completely or not at all."""
     write_atomically(path, json.dumps(to_dict(result), indent=1, allow_nan=False) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""When all residuals agree that the point is a minimum.
+"""Convergence, declared on all residuals only.
 
 Convergence is declared on all residuals only, from a linearisation *at the returned point*, so that the result
 carries a certificate. Tests, on the mean quadratic model (`problm.linalg.quadratic.QuadraticModel`):
@@ -12,7 +12,7 @@ cost
 step
     the last step was below xtol relative to the point, *and* the Gauss-Newton step from here is too.
 
-The second half of the last two keeps heavily damped steps in a flat valley from passing for convergence. In such a
+The second half of the last two keeps heavily damped steps in a flat valley from being taken for convergence. In such a
 valley the model is good, steps succeed and the damping falls. At a minimum where the Jacobian is singular (Freudenstein
 and Roth, Chebyquad) the Gauss-Newton step promises a decrease that does not come, the damping stays, and the gradient
 is what remains to judge by: the largest cosine between the residuals and a column of the Jacobian, as MINPACK's gtol.
