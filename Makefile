@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 JOBS ?= 2
 SECONDS_EACH ?= 600
 
-.PHONY: demo quick test lint types pytest fuzz audit docs linkcheck bench bench-speed bench-check clean
+.PHONY: demo dist quick test lint types pytest fuzz audit docs linkcheck bench bench-speed bench-check clean
 
 demo: $(VENV)/.run  ## alignment, essential matrix and a 10^7-point fit, on data it makes; writes demo/report.html
 	$(BIN)/problm demo
@@ -48,11 +48,24 @@ bench-speed: $(VENV)/.peers  ## compiled fits against the peers, N = 50 to 10^7;
 bench-check: $(VENV)/.dev  ## fails when a measured ratio falls behind the committed baseline
 	$(BIN)/python -m bench.harness.check
 
+dist: $(VENV)/.dev  ## source distribution, and a wheel with compiled code for this kind of machine, tried out
+	rm -rf dist src/problm/jit/compiled
+	$(BIN)/python -m problm.jit.build
+	$(PIP) wheel --no-deps -w dist .
+	rm -r src/problm/jit/compiled
+	$(PYTHON) -m venv dist/env
+	dist/env/bin/python -m pip --quiet install -c constraints.txt build
+	dist/env/bin/python -m build --sdist -o dist .
+	dist/env/bin/python -m pip --quiet install -c constraints.txt dist/*.whl
+	cd dist && env/bin/python ../tests/helpers/try_wheel.py
+	rm -r dist/env
+
 # Versions are pinned by constraints.txt; dependency groups need the pip that it names.
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt pip
 	$(PIP) install -c constraints.txt -e ".[all]"
+	$(BIN)/problm warmup
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run pyproject.toml constraints.txt

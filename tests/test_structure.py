@@ -35,9 +35,11 @@ def test_modules_are_short(folder):
     assert {str(p.relative_to(ROOT)): n for p, n in lines.items() if n > 400} == {}
 
 
-def test_the_project_and_the_package_have_one_version():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == problm.__version__
+def test_the_version_stands_in_one_place():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
+    path = project["tool"]["hatch"]["version"]["path"]
+    assert f'__version__ = "{problm.__version__}"' in (ROOT / path).read_text()
 
 
 @cache

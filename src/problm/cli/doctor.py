@@ -72,13 +72,18 @@ def _version(package: str) -> str:
 
 
 def _cache() -> dict[str, str]:
-    """Folder of the compiled kernels, their number, and whether it is writable."""
+    """What is compiled ahead of time; the folder of what is compiled when needed, and whether it is writable."""
+    from ..jit import library
     from ..jit.folder import folder as cache_folder
+    from ..jit.warm_up import missing
 
+    lacking, path = missing(), library.candidates()[:1]
+    ahead = f"all {len(library.table())} functions" if not lacking else f"all but {len(lacking)} functions"
     folder = cache_folder()
     files = list(folder.glob("*.nbc"))
     writable = os.access(next(p for p in (folder, *folder.parents) if p.exists()), os.W_OK)
     return {
+        "ahead of time": f"{ahead}, in {path[0]}" if path else "nothing: problm warmup makes the first calls faster",
         "folder": str(folder),
         "files": f"{len(files)}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB",
         "writable": "yes" if writable else "no: every process compiles anew; set NUMBA_CACHE_DIR to a folder of yours",

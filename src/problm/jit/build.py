@@ -13,6 +13,7 @@ import logging
 import os
 import pickle
 import pkgutil
+import platform
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ import numpy as np
 
 from ..support.files import write_atomically
 from .folder import folder
-from .library import MODULE, file_name, name_of, this_machine
+from .library import MODULE, SHIPPED, TARGETS, file_name, name_of, this_machine
 from .njit import FUNCTIONS, Function
 from .sources import digest
 from .types import Signature
@@ -66,7 +67,8 @@ def build(
     to = (folder() if to is None else to) / file_name(target or this_machine())
     settings = {} if target is None else {"CPU_NAME": target, "CPU_FEATURES": ""}
     load_all()
-    objects = to.with_suffix(".objects")  # kept, so that after a change only what it touches is compiled again
+    to.parent.mkdir(parents=True, exist_ok=True)
+    objects = folder() / f"{to.stem}.objects"  # kept, so that after a change only what it touches is compiled again
     objects.mkdir(parents=True, exist_ok=True)
     known = {name_of(f.py_func) for f in FUNCTIONS if f.signatures}
     names = sorted(known if only is None else known.intersection(only))
@@ -237,3 +239,9 @@ def _join(compiler: list[str], objects: Path, pieces: list[Piece], to: Path) -> 
         os.replace(made, to)
     finally:
         made.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":  # the libraries of a wheel
+    for name in TARGETS:
+        if name.startswith("x86") == (platform.machine() in ("x86_64", "AMD64")):
+            print(build(name, SHIPPED))

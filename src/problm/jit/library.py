@@ -34,8 +34,10 @@ TARGETS = {
     "x86-64-v4": ("AVX2", "FMA3", "AVX512F", "AVX512CD", "AVX512_SKX"),
     "x86-64-v3": ("AVX2", "FMA3"),
     "x86-64-v2": ("SSE42", "POPCNT"),
+    "generic": ("ASIMD",),
 }
-"""Processors that wheels have code for, best first: LLVM's name, and what NumPy says of such a processor."""
+"""Processors that wheels have code for, best first: LLVM's name, and what NumPy says of such a processor. The last is
+for ARM."""
 
 
 class Code(NamedTuple):
