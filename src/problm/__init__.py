@@ -19,6 +19,7 @@ _WHERE = {
     "curve_fit": "api.curve_fit",
     "fit": "api.fit",
     "find_peaks_model": "api.find_peaks",
+    "fit_counts": "api.fit_counts",
     "fit_groups": "api.fit_groups",
     "fit_many": "api.fit_many",
     "Fits": "api.fit_many",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from .api.curve_fit import curve_fit as curve_fit
     from .api.find_peaks import find_peaks_model as find_peaks_model
     from .api.fit import fit as fit
+    from .api.fit_counts import fit_counts as fit_counts
     from .api.fit_groups import fit_groups as fit_groups
     from .api.fit_many import Fits as Fits
     from .api.fit_many import fit_many as fit_many

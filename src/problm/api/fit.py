@@ -113,7 +113,7 @@ def fit(
         return result
 
     def made(result: Result) -> Fit:
-        result.names = tied.free
+        result.names, result.absolute = tied.free, absolute_sigma
         name = loss if isinstance(loss, str) else str(getattr(loss, "name", "custom"))
         kept = {} if stored else {"x": x, "y": y, "sigma": sigma}
         return Fit(model, tied, result, absolute_sigma=absolute_sigma, loss=name, bounds=limits, jac=jac, refit=refit,

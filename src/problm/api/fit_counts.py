@@ -1,0 +1,106 @@
+r"""Counts: the Poisson likelihood by least squares of deviance residuals.
+
+The deviance ``2 sum (f - y + y log(y / f))`` is twice the distance of the log likelihood from that of a perfect model.
+Written as a sum of squares of ``sign(f - y) sqrt(...)`` it has the same minimum, so that Levenberg-Marquardt, batches
+and bounds work as for any curve. The covariance is the inverse of Fisher's information, ``sum f'_a f'_b / f``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..inference.estimate import by_name
+from ..inference.fit import Fit
+from ..models import expression as ex
+from ..models.expression import Expression
+from ..models.formula import formula
+from ..models.model import Model
+from ..models.ties import Ties
+from ..solver.result import Result
+from .fit import bounds_of, mask_of
+from .least_squares import least_squares
+
+_LEAST = 1e-9
+"""Least expected count: where a model is not positive the likelihood is zero."""
+
+
+def deviance(f: Expression, y: Expression) -> Expression:
+    """The deviance residual of a count y where f is expected; smooth where they agree."""
+    f = ex.make("maximum", f, ex.constant(_LEAST))
+    t = y / f - 1.0
+    near = abs(t) < 1e-2
+    safe = ex.where(near, 1.0, t)
+    # f (1 - s + s log s) with s = y / f; y = 0 has s log s = 0.
+    far = f * ((1.0 + safe) * ex.make("log_or_zero", 1.0 + safe) - safe)
+    series = 1.0 - t * (1.0 / 3.0 - t * (1.0 / 6.0 - t * (0.1 - t * (1.0 / 15.0))))
+    sign = ex.where(t > 0.0, -1.0, 1.0)
+    return ex.where(near, -t * ex.sqrt(f * series), sign * ex.sqrt(2.0 * far))
+
+
+def fit_counts(
+    model: Any, x: Any, counts: Any, *, p0: Any = None, bounds: Any = None, fixed: Any = None, **options: Any
+) -> Fit:
+    """Fit counts by maximum likelihood (Poisson), also where many of them are zero.
+
+    Parameters
+    ----------
+    model : str or model
+        A formula or a ready-made model of the expected counts.
+    x : (N,) or (k, N) array_like
+    counts : (N,) array_like
+        Whole numbers, at least 0.
+    p0, bounds, fixed
+        As for `problm.fit`; starts that are not given are guessed.
+    **options
+        Of `problm.least_squares`.
+
+    Returns
+    -------
+    `Fit`
+        With ``chi2`` the deviance, ``sigma`` the square root of the expected counts, and errors from Fisher's
+        information; profiles are those of the likelihood.
+
+    Examples
+    --------
+    >>> import numpy as np, problm
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.linspace(0, 10, 200)
+    >>> counts = rng.poisson(6.0 * np.exp(-0.5 * ((x - 4) / 0.8) ** 2) + 0.5)
+    >>> peak = problm.models.gaussian() + problm.models.constant_background()
+    >>> print(problm.fit_counts(peak, x, counts).params["center"])
+    center = 3.978 ± 0.061
+    """
+    model = formula(model) if isinstance(model, str) else model
+    if not isinstance(model, Model) or model.body is None:
+        raise TypeError("fit_counts needs a formula or a ready-made model")
+    y = np.asarray(counts, dtype=np.float64).ravel()
+    wrong = np.flatnonzero(~((y >= 0.0) & (y % 1.0 == 0.0)))
+    if len(wrong):
+        raise ValueError(f"counts must be whole numbers, at least 0; row {wrong[0]} is {y[wrong[0]]}")
+    x = np.asarray(x, dtype=np.float64)
+    names = model.parameters
+    limits, mask = bounds_of(bounds, names), mask_of(fixed, names)
+    given = dict(p0) if isinstance(p0, Mapping) else dict(zip(names, [] if p0 is None else p0, strict=p0 is not None))
+    known = {**by_name(names, given, "p0"), **by_name(names, fixed if isinstance(fixed, Mapping) else {}, "fixed")}
+    start = np.clip(model.guess(x, y), *limits) if len(known) < len(names) else np.zeros(len(names))
+    start[list(known)] = list(known.values())
+    response = ex.variable(len(model.variables))
+    residual = Model.from_expression(deviance(model.body, response), names, (*model.variables, "counts"))
+
+    def refit(start: Any, x: Any = x, y: Any = y, sigma: Any = None, fixed: Any = mask) -> Result:
+        held = np.zeros(len(names), dtype=bool) if fixed is None else fixed
+        free = (np.where(held, -np.inf, limits[0]), np.where(held, np.inf, limits[1]))
+        rows = (*np.atleast_2d(x), y)
+        return least_squares(residual, start, data=rows, bounds=free, fixed=fixed, **options)
+
+    result = refit(start)
+    expected = np.maximum(np.asarray(model(x, *result.x)), _LEAST)
+    J = model.jacobian(x, *result.x) / np.sqrt(expected)[:, None]
+    result = replace(result, hessian=J.T @ J, covariance_root=None, absolute=True, names=names)
+    return Fit(
+        model, Ties.read(names, {}), result, x, y, np.sqrt(expected), absolute_sigma=True, bounds=limits, refit=refit
+    )
