@@ -14,6 +14,7 @@ import pytest
 
 import problm.jit.njit
 from problm.jit import cache, sources
+from problm.jit.folder import folder
 from tests.helpers.program import unwatched
 
 FILES = {
@@ -182,3 +183,25 @@ def test_a_folder_that_vanishes_is_made_again(package, tmp_path):
     shutil.rmtree(tmp_path / "cache")
     assert compiled_anew(package()) == 1
     assert os.listdir(tmp_path / "cache/problm")
+
+
+def test_two_processes_may_compile_at_once(tmp_path):
+    code = "import numpy as np, problm.manifolds as m; print(m.rotation_exp(np.zeros(3))[0, 0])"
+    environment = unwatched(NUMBA_CACHE_DIR=str(tmp_path), PROBLM_COMPILED="0")
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    assert [p.communicate()[0] for p in started] == [b"1.0\n"] * 2
+    assert [p for p in (tmp_path / "problm").iterdir() if "rotation_exp" in p.name]
+    assert not [p for p in (tmp_path / "problm").iterdir() if p.suffix == ".part"]
+
+
+def test_without_a_home_nothing_is_written_anywhere(monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    for name in ("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as where the user has no home at all
+    with pytest.raises(OSError, match="problm"):
+        folder().mkdir(parents=True)

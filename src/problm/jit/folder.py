@@ -21,4 +21,7 @@ def folder() -> Path:
         home = "~/Library/Caches"
     else:
         home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(home), "problm").absolute()
+    place = os.path.expanduser(home)
+    if place.startswith("~"):  # a user without a home: nothing can be kept, which whoever tries it says
+        place = os.devnull
+    return Path(place, "problm").absolute()

@@ -200,7 +200,9 @@ def _timed(dispatcher: Any) -> None:
         finally:
             _compiling += time.perf_counter() - began
             if _compiling > _COMPILING_AFTER:
-                tell("compiling", "compiling for this machine, once: some seconds, for image geometry up to a minute.")
+                what = dispatcher.py_func.__module__.partition(".")[2]
+                tell("compiling", f"compiling {what} and what it needs for this machine, once: some seconds, for image "
+                     "geometry up to a minute. 'problm warmup' compiles everything at once.")  # fmt: skip
 
     dispatcher._compiler.compile = announced
 
