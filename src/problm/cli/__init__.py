@@ -1,5 +1,7 @@
 """The program ``problm``: thin commands over the library's public names.
 
+Calls every other room. Start with `problm.cli.app`, then `problm.cli.fit`.
+
 Exit codes: 0 done (a fit converged), 1 a fit ended without converging (its result is printed and written nevertheless),
 2 wrong usage or bad input, 3 an optional package is missing, 4 an error inside ProBLM, 130 interrupted, 143 terminated.
 """

@@ -1,4 +1,4 @@
-"""What a fit says beyond its parameters: intervals, bands, profiles, bootstraps, comparisons, doubts.
+"""Inference from a fit: intervals, bands, profiles, bootstraps, comparisons, warnings.
 
 Calls `problm.models`, `problm.report`, `problm.solver` and `problm.support`. Start with `problm.inference.fit`.
 """
