@@ -91,7 +91,7 @@ def sample(fit: Estimate) -> tuple[Any, Array, Array]:
     x = fit.x if hasattr(fit.x, "iloc") else np.asarray(fit.x)
     if len(y) <= SAMPLE:
         return x, y, deviations
-    rows = np.sort(np.random.default_rng(0).choice(len(y), SAMPLE, replace=False))
+    rows = np.unique(np.random.default_rng(0).integers(0, len(y), SAMPLE))
     return (x.iloc[rows] if hasattr(x, "iloc") else x[..., rows]), y[rows], deviations[rows]
 
 
