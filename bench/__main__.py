@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from problm.support.files import write_atomically
+from problm.support.written import Written
 
 from .harness.progress import Progress
 from .harness.run import SCALES, Settings, run, single_thread
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="write the tables there, too (the committed ones: bench/results/reproduction)",
     )
+    p.add_argument("--force", action="store_true", help="replace files in the output folder that problm did not write")
     p.add_argument("--no-figures", action="store_true", help="leave out the SVG and PNG files")
     return p
 
@@ -56,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             workers=options.workers,
             figures=not options.no_figures,
             publish=options.publish,
+            force=options.force,
         )
     except KeyboardInterrupt:
         print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
@@ -70,6 +73,7 @@ def execute(
     workers: int | None = None,
     figures: bool = True,
     publish: Path | None = None,
+    force: bool = False,
 ) -> int:
     """Run the named experiments and write everything that belongs to them into ``output``."""
     from .harness import environment, record
@@ -78,8 +82,18 @@ def execute(
     from .paper import NAMES, experiment
 
     chosen = [experiment(n) for n in (NAMES if "all" in names else dict.fromkeys(names))]
+    files = [f"{e.name}{suffix}" for e in chosen for suffix in (".json", ".md")] + ["environment.json", "report.html"]
+    written = Written(output)
+    if (foreign := written.foreign(files)) and not force:
+        print(
+            f"problm bench: {output} holds files that problm did not write, or that were changed since: "
+            f"{', '.join(foreign)}; give another --output, or --force to replace them",
+            file=sys.stderr,
+        )
+        return 2
     progress = Progress({e.name: e.expected_seconds for e in chosen})
     output.mkdir(parents=True, exist_ok=True)
+    written.claim(files)
     summaries = []
     began = time.monotonic()
     for e in chosen:
@@ -102,6 +116,7 @@ def execute(
     about = environment.describe(settings, chosen, time.monotonic() - began)
     write_atomically(output / "environment.json", json.dumps(about, indent=1))
     write_report(summaries, about, output / "report.html")
+    written.settle(files)
     for summary in summaries:
         print(f"{summary.name}: {summary.verdict}. {summary.finding}")
     print(f"report: {output / 'report.html'}")

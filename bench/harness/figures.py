@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from problm.support.files import write_atomically, write_with
 
 from .summary import Panel, Picture, Summary
 
@@ -19,9 +22,7 @@ def draw(summary: Summary, folder: Path) -> list[Path]:
         stem = folder / f"{summary.name}-{number:02d}-{slug(panel.title)}"
         for kind in ("svg", "png"):
             path = stem.with_suffix(f".{kind}")
-            temporary = path.with_suffix(".tmp")
-            figure.savefig(temporary, format=kind, dpi=150)
-            temporary.replace(path)
+            write_with(path, partial(figure.savefig, format=kind, dpi=150))
             written.append(path)
     for picture in summary.pictures:
         written += _pictures(picture, folder / f"{summary.name}-{slug(picture.title)}")
@@ -70,8 +71,6 @@ def _pictures(picture: Picture, stem: Path) -> list[Path]:
     written = []
     for caption, data in picture.images:
         path = stem.with_name(f"{stem.name}-{slug(caption)}.png")
-        temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(base64.b64decode(data))
-        temporary.replace(path)
+        write_atomically(path, base64.b64decode(data))
         written.append(path)
     return written

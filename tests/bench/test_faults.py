@@ -24,3 +24,13 @@ def test_a_few_kills_and_interrupts(tmp_path, monkeypatch):
     stopped = faults.interrupts(3, data, tmp_path, random.Random(1))
     assert stopped.get("wrong", 0) == 0
     assert "| kills | " in "\n".join(faults.page({"kill -9": killed, "Control-C": stopped}))
+
+
+def test_results_of_somebody_else_are_not_replaced(tmp_path, capsys):
+    from bench.__main__ import execute
+    from bench.harness.run import Settings
+
+    (tmp_path / "report.html").write_text("precious")
+    assert execute(["all"], Settings(None, "check", 11), tmp_path) == 2
+    assert "report.html; give another --output, or --force" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]

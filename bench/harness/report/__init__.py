@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import html
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from problm.support.files import write_atomically
 
 from ..summary import Summary
 
@@ -45,7 +46,5 @@ def page(summaries: Sequence[Summary], about: dict[str, Any]) -> str:
 def write_report(summaries: Sequence[Summary], about: dict[str, Any], path: Path) -> Path:
     """Write the page in one piece; returns where."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(page(summaries, about), encoding="utf-8")
-    temporary.replace(path)
+    write_atomically(path, page(summaries, about))
     return path
