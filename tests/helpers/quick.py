@@ -23,7 +23,7 @@ def changed() -> list[str]:
     return now or git("diff", "--name-only", "HEAD~1", "HEAD")
 
 
-def tests_of(file: str) -> list[str]:
+def paths_for(file: str) -> list[str]:
     """Paths that test a file of the project."""
     path = Path(file)
     if path.suffix != ".py" or not (ROOT / path).is_file():
@@ -41,6 +41,6 @@ def tests_of(file: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = {path for file in changed() for path in tests_of(file)}
+    found = {path for file in changed() for path in paths_for(file)}
     core = {path for path in CORE if (ROOT / path).exists()}
     print(*sorted(found | core))

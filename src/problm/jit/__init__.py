@@ -1,4 +1,4 @@
-"""Compilation by Numba, and what compiled code is made of: vectors, elementary functions, Gram matrices.
+"""Compilation by Numba, ahead of time or when needed; vectors, elementary functions and Gram matrices.
 
 Calls only `problm.support`. Start with `problm.jit.njit`, the decorator that the package compiles with.
 """
