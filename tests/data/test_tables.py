@@ -169,7 +169,8 @@ def test_limits(tmp_path):
     assert len(read_columns(path, max_bytes=100_000)["x"]) == 1000
 
 
-def test_npy_is_mapped(tmp_path):
+def test_npy_is_mapped(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "COPIED", 10)
     path = tmp_path / "data.npy"
     np.save(path, np.arange(12.0).reshape(6, 2))
     columns = read_columns(path)
@@ -260,3 +261,17 @@ def test_any_bytes_give_columns_or_a_clear_error(tmp_path_factory, content, suff
     except ValueError:
         return
     assert all(c.ndim == 1 and len(c) for c in columns.values())
+
+
+def test_small_arrays_are_read_and_large_ones_mapped(tmp_path, monkeypatch):
+    """Cut short while a fit runs, a map would end the process."""
+    from problm.data import tables
+
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(20.0).reshape(10, 2))
+    read = tables.read_columns(path)
+    path.write_bytes(b"")
+    np.testing.assert_array_equal(read["y"], np.arange(1.0, 20.0, 2.0))
+    np.save(path, np.arange(20.0).reshape(10, 2))
+    monkeypatch.setattr(tables, "COPIED", 10)
+    assert tables.read_columns(path)["y"].base is not None

@@ -31,6 +31,8 @@ Array = NDArray[Any]
 MAX_BYTES = 8 << 30
 """Most bytes that the columns of one file may take in memory."""
 MAX_COLUMNS = 10_000
+COPIED = 1 << 28
+"""Bytes up to which an NPY file is read and not mapped: a map of a file that somebody cuts short ends the process."""
 _HEAD = 1 << 20
 _BLANKS = " \r\n\v\f"
 """What is cut off a line of a table whose delimiter is the tab."""
@@ -71,7 +73,7 @@ def read_columns(
 
     Returns
     -------
-    dict of (N,) arrays. Missing values are NaN. NPY files are mapped, not read.
+    dict of (N,) arrays. Missing values are NaN. NPY files larger than `COPIED` are mapped, not read.
 
     Examples
     --------
@@ -94,7 +96,8 @@ def read_columns(
             raise ValueError(f"{path}: the column name {name!r} appears {present.count(name)} times; rename one")
     if kind == "npy":
         columns = _npy_columns(path)
-        return {name: columns[name] for name in wanted}
+        small = path.stat().st_size <= COPIED
+        return {name: np.array(columns[name]) if small else columns[name] for name in wanted}
     if kind == "parquet":
         return _read_parquet(path, wanted, max_bytes)
     return _read_text(path, wanted, max_bytes)
