@@ -46,6 +46,22 @@ print("numba" in sys.modules, "llvmlite" in sys.modules)
     assert (known, compiled) == ("False False", "True True")
 
 
+def test_code_for_older_processors_has_the_same_bits(made, tmp_path):
+    if not library.features().issuperset(library.TARGETS["x86-64-v2"]):
+        pytest.skip("another kind of processor")
+    build.build("x86-64-v2", tmp_path, only=SOME, jobs=1)
+    code = f"""
+from pathlib import Path
+import problm.jit.library as library
+library.SHIPPED = Path({str(tmp_path)!r})
+print(m.rotation_exp(np.array([0.3, -1.2, 0.7])).tobytes().hex(), "numba" in sys.modules, library.candidates()[0].name)
+"""
+    own = run(made, code)[0].split()
+    shipped = run(tmp_path / "elsewhere", code)[0].split()
+    assert own[:2] == shipped[:2]
+    assert (own[2], shipped[2]) == (library.file_name(library.this_machine()), library.file_name("x86-64-v2"))
+
+
 def test_other_types_are_compiled(made):
     code = """
 w = np.array([0.3, 9.0, -1.2, 9.0, 0.7, 9.0])
