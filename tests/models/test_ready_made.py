@@ -107,7 +107,7 @@ def test_the_degree_is_checked():
 @pytest.mark.parametrize("name", [*DRAWS, *SUMS])
 def test_fits_from_the_guess_find_the_truth(name):
     """As good a fit as the true parameters give; `tests.helpers.curves` tries a thousand cases of each."""
-    assert sum(found(name, seed) for seed in range(100, 108)) >= 7
+    assert sum(found(name, seed) for seed in range(100, 105)) >= 4
 
 
 def test_formulas_guess_as_well():
