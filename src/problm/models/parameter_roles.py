@@ -139,7 +139,7 @@ def candidates_of(shape: Shape, few: list[Array], columns: list[Array], values: 
         places = np.quantile(x, np.linspace(0.01, 0.99, 31)) if len(x) > 31 else np.unique(x)
         if shape.role == "minus position":
             return np.concatenate([-places, widths])
-        beyond = span * np.array([0.03, 0.1, 0.3, 1.0])
+        beyond = span * np.array([0.02, 0.05, 0.1, 0.2, 0.4])  # farther ones cannot be told apart
         return np.concatenate([x.min() - beyond[::-1], places, x.max() + beyond])
     if shape.role == "width":
         return widths
