@@ -17,10 +17,10 @@ import numpy as np
 
 from problm.linalg.normal import Normal
 from problm.losses import Loss
-from problm.solver.acceptance import Holdout
 from problm.solver.graduated import graduated
 from problm.solver.loop import solve
-from problm.solver.paper_tests import Paper, RelaxedPaper
+from problm.solver.policies.acceptance import Holdout
+from problm.solver.policies.paper_tests import Paper, RelaxedPaper
 from problm.solver.problem import Problem, Wrapper
 from problm.solver.result import Result
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from scipy.stats import beta
 
-from problm.solver.acceptance import Holdout, Step, Verdict
 from problm.solver.loop import solve
-from problm.solver.paper_tests import Paper, RelaxedPaper
+from problm.solver.policies.acceptance import Holdout, Step, Verdict
+from problm.solver.policies.paper_tests import Paper, RelaxedPaper
 
 from ..data.instances import curve
 from ..harness.methods import Solvable

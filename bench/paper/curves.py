@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from problm.solver.acceptance import Holdout
+from problm.solver.policies.acceptance import Holdout
 
 from ..data.instances import curve
 from ..data.problems import damped_sine, double_gaussian, essential, exponential

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from problm.solver.graduated import graduated
-from problm.solver.paper_tests import RelaxedPaper
+from problm.solver.policies.paper_tests import RelaxedPaper
 
 from ..data.instances import essential, random_poses
 from ..data.sources import sampson

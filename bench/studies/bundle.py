@@ -45,8 +45,8 @@ from scipy.spatial.transform import Rotation
 
 from problm import Reconstruction, read_bal, read_colmap
 from problm.api.separable_fit import separable_fit
-from problm.solver.acceptance import Holdout
-from problm.solver.paper_tests import Paper, RelaxedPaper
+from problm.solver.policies.acceptance import Holdout
+from problm.solver.policies.paper_tests import Paper, RelaxedPaper
 from problm.vision.bundle.adjust import affine_bundle_adjustment, bundle_adjustment
 
 from ..harness import record

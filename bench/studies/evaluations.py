@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import problm
-from problm.solver.acceptance import Holdout
-from problm.solver.paper_tests import Paper, RelaxedPaper
+from problm.solver.policies.acceptance import Holdout
+from problm.solver.policies.paper_tests import Paper, RelaxedPaper
 
 from ..data.problems import Made, damped_sine, double_gaussian, essential, exponential
 from ..harness import record

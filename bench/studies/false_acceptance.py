@@ -31,8 +31,8 @@ from problm.linalg.space import Space
 from problm.losses import Loss
 from problm.problems.out_of_core import ChunkedProblem
 from problm.problems.rows import FunctionModel
-from problm.solver.acceptance import Holdout, Step
 from problm.solver.batch import Batch
+from problm.solver.policies.acceptance import Holdout, Step
 
 from ..harness import record
 from ..harness.summary import markdown_table

@@ -17,7 +17,7 @@ from problm.distributed.worker import Request
 from problm.losses import Loss
 from problm.problems.rows import FunctionModel
 from problm.sampling.moments import Moments
-from problm.solver.paper_tests import Paper
+from problm.solver.policies.paper_tests import Paper
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 dask = pytest.importorskip("dask")

@@ -18,8 +18,8 @@ from problm.losses import Loss
 from problm.problems.out_of_core import ChunkedProblem
 from problm.problems.rows import FunctionModel
 from problm.sampling.chunk_order import GROUPS, ChunkOrder
-from problm.solver.acceptance import Holdout
 from problm.solver.loop import solve
+from problm.solver.policies.acceptance import Holdout
 from problm.support.reduction import add_pairwise
 
 
@@ -309,8 +309,8 @@ def run_on_batches(problem, policy, rng):
     """Levenberg-Marquardt to convergence on a fixed batch, so that late steps truly raise the cost over all rows."""
     from problm.linalg.quadratic import QuadraticModel
     from problm.linalg.space import Space
-    from problm.solver.acceptance import Step
     from problm.solver.batch import Batch
+    from problm.solver.policies.acceptance import Step
 
     batch = Batch(problem, np.array([1.0, 1.0, 0.0]) + 0.3 * rng.standard_normal(3), 500)
     for _ in range(8):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from problm.linalg.normal import Clusters, Normal
 from problm.sampling.moments import Moments
-from problm.solver import confidence as bounds
+from problm.solver.policies import confidence as bounds
 
 
 def cluster_normal(jacobian, residual, starts):

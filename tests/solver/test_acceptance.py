@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import problm
-from problm.solver import confidence as bounds
-from problm.solver.acceptance import FullBatch, Holdout, Step, Verdict
-from problm.solver.paper_tests import Paper, RelaxedPaper, best_lower_bound, sum_test
 from problm.solver.policies import POLICIES, as_acceptance
+from problm.solver.policies import confidence as bounds
+from problm.solver.policies.acceptance import FullBatch, Holdout, Step, Verdict
+from problm.solver.policies.paper_tests import Paper, RelaxedPaper, best_lower_bound, sum_test
 
 
 @dataclass

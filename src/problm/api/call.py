@@ -40,8 +40,8 @@ class Call:
     jac: Any = "2-point"
     bounds: Any = (-np.inf, np.inf)
     method: str = "problm"
-    ftol: float | None = 1e-8
-    xtol: float | None = 1e-8
+    ftol: float | None = as_scipy.DEFAULT
+    xtol: float | None = as_scipy.DEFAULT
     gtol: float | None = as_scipy.DEFAULT
     x_scale: Any = None
     loss: Any = "linear"

@@ -23,8 +23,8 @@ def least_squares(
     jac: Scheme | Callable[..., Any] = "2-point",
     bounds: Any = (-np.inf, np.inf),
     method: Method = "problm",
-    ftol: float | None = 1e-8,
-    xtol: float | None = 1e-8,
+    ftol: float | None = DEFAULT,
+    xtol: float | None = DEFAULT,
     gtol: float | None = DEFAULT,
     x_scale: ArrayLike | None = None,
     loss: LossName | Loss | Callable[..., Any] = "linear",
@@ -75,10 +75,11 @@ def least_squares(
         for ``'problm'``, which knows bounds and losses as they do. Without ``data`` every method uses all residuals,
         and ``'lm'`` refuses bounds, losses and sparse Jacobians, as SciPy's does.
     ftol, xtol : float or None
-        Relative changes of cost and parameters; None: this test is off.
+        Relative changes of cost and parameters at which to stop as well. By default, and for None, they are no reason
+        to stop: small steps do not make a minimum.
     gtol : float or None
-        Cosine between the residuals and the tangent space; None: this test is off. By default 1e-8, and 1e-5 beyond
-        10^4 residuals.
+        Cosine between the residuals and the tangent space; None: this test is off. By default 1e-8, and beyond 10^4
+        residuals the cosine of a point that is 0.01 standard errors from the minimum (`problm.solver.termination`).
     x_scale : 'jac' or (d,) array_like, optional
         Typical sizes of the parameters for the damping; by default from the Jacobian.
     loss : str, callable or `problm.losses.Loss`
@@ -117,7 +118,8 @@ def least_squares(
         Parameters that stay at their start.
     acceptance : str or policy, optional
         The test of a step on a batch: ``"holdout"`` (default), ``"paper"``, ``"paper-relaxed"``,
-        ``"hoeffding-serfling"``, ``"empirical-bernstein"``, ``"full"``, or an object of `problm.solver.acceptance`.
+        ``"hoeffding-serfling"``, ``"empirical-bernstein"``, ``"full"``, or an object of
+        `problm.solver.policies.acceptance`.
     manifold : object, optional
         With ``retract(theta, delta)`` and ``dim``; derivatives are then by ``delta``.
     nan_policy : {'reject', 'raise', 'omit'}

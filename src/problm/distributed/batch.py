@@ -64,7 +64,7 @@ class DistributedBatch(Batch):
         self._tick(1, began, self.size - known)
         self.jacobian_calls += 1
         self.jacobian_rows += self.size - known
-        self._count_residuals(self.size - known)
+        self.count_residuals(self.size - known)
         self._normal = new if self._normal is None else self._normal + new
         self._done = self.level
         return self._normal
@@ -82,7 +82,7 @@ class DistributedBatch(Batch):
         self._trial = (theta, None, None, math.nan)
         self._trial_normal = add_pairwise([a.normal for a in answers])
         self._tick(0, began, self.size)
-        self._count_residuals(inside.count + (outside.count if outside is not None else 0))
+        self.count_residuals(inside.count + (outside.count if outside is not None else 0))
         self.jacobian_calls += 1
         self.jacobian_rows += self.size
         self.change = inside.mean

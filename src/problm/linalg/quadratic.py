@@ -112,6 +112,11 @@ class QuadraticModel:
             self._refine(refine(), uncertainty)
         self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
 
+    @property
+    def informed(self) -> bool:
+        """Whether any residual depends on the parameters here: not where a loss gives every block the weight zero."""
+        return bool(self.normal.hessian.any())
+
     def _scaled(self) -> None:
         """Scale H to a unit diagonal, with the gradient and the metric D of the damping."""
         normal, space, free, damped = self.normal, self._space, self._free, self._damped
@@ -337,8 +342,7 @@ class QuadraticModel:
         Cutting the step at the bounds is not enough: the rest may increase the cost (Bertsekas 1982).
         """
         space, theta = self._space, self._theta
-        least = np.full(space.dim, -np.inf) if space.lower is None else space.lower - theta
-        most = np.full(space.dim, np.inf) if space.upper is None else space.upper - theta
+        least, most = space.room(theta)
         if np.all((step >= least) & (step <= most)):
             return step, predicted, length
         index = np.arange(space.dim) if self._free is None else self._free

@@ -21,8 +21,8 @@ def result_html(result: ShownResult) -> str:
     """Outcome and parameters as tables."""
     facts = [
         ["residual blocks", f"{result.n:,}"],
-        ["cost", f"{result.cost:.10g}" + ("" if result.certified else " (estimated)")],
-        ["gradient", f"{result.optimality:.3g}" + (" over all residuals" if result.certified else " over the batch")],
+        ["cost", f"{result.cost:.10g}" + ("" if result.complete else " (estimated)")],
+        ["gradient", f"{result.optimality:.3g}" + (" over all residuals" if result.complete else " over the batch")],
         ["work", f"{result.residual_passes:.3g} residual, {result.jacobian_passes:.3g} Jacobian passes"],
         ["iterations", f"{result.nit} in {result.seconds:.3g} s"],
     ]

@@ -29,13 +29,13 @@ def report(result: ShownResult, *, absolute: bool = False, goodness: Mapping[str
     lines = [
         f"ProBLM: {result.message}",
         f"  residual blocks   {result.n:,}"
-        + ("" if result.certified else f" (ended on a batch of {result.batch_size:,})"),
+        + ("" if result.complete else f" (ended on a batch of {result.batch_size:,})"),
         f"  parameters        {len(result.grad)}",
-        f"  cost              {result.cost:.10g}" + ("" if result.certified else " (estimated from the batch)"),
+        f"  cost              {result.cost:.10g}" + ("" if result.complete else " (estimated from the batch)"),
         f"  reduced chi2      {2 * result.cost / result.degrees_of_freedom:.6g}",
         *(f"  {name.replace('_', ' '):<17} {value:.6g}" for name, value in (goodness or {}).items()),
         f"  gradient          {result.optimality:.3g} (cosine {result.cosine:.2g}"
-        + (", over all residuals)" if result.certified else ", over the batch)"),
+        + (", over all residuals)" if result.complete else ", over the batch)"),
         f"  iterations        {result.nit}, {result.seconds:.3g} s",
         f"  work              {result.residual_passes:.3g} residual and {result.jacobian_passes:.3g} Jacobian passes",
     ]

@@ -173,10 +173,10 @@ class Batch:
         if self._known < end:
             start = max(self._known, self.size)
             self._costs[start:end] = self.problem.costs(self.theta, start, end)
-            self._count_residuals(end - start)
+            self.count_residuals(end - start)
             self._known = end
         after = self.problem.costs(theta, self.size, end)
-        self._count_residuals(count)
+        self.count_residuals(count)
         self._trial = (theta, costs, after, total)
         return self.problem.moments(after - self._costs[self.size : end], self.size, end)
 
@@ -266,7 +266,8 @@ class Batch:
         """Estimated time of linearising a batch of this size and one trial, from the passes so far."""
         return size * sum(self._seconds_per_row)
 
-    def _count_residuals(self, rows: int) -> None:
+    def count_residuals(self, rows: int) -> None:
+        """So many residuals were evaluated, in one call."""
         self.residual_rows += rows
         self.residual_calls += 1
 

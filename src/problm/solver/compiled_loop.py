@@ -27,6 +27,7 @@ from .damping import TrustRegion
 from .rules import (
     COMPILED,
     MOST_TRIALS,
+    SMALL_CHANGE,
     gradient_vanishes,
     hardly_changes,
     is_hopeless,
@@ -36,6 +37,7 @@ from .rules import (
     lowers_cost,
     model_agrees,
     next_radius,
+    one_step_left,
 )  # fmt: skip
 from .run import Run
 
@@ -50,7 +52,7 @@ gained less than promised."""
 compilable(COMPILED, error_model="numpy")
 
 # Places in ``state``.
-_COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _AGREED, _BLIND, _FOLLOWS, _TAKEN, _TRIED, _FAILED = range(12)
+_COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _AGREED, _BLIND, _FOLLOWS, _LAST, _TAKEN, _TRIED, _FAILED = range(13)
 
 
 @njit(_f8[::1](_f8[::1], _f8[::1]), nogil=True)
@@ -81,20 +83,21 @@ def compiled_steps(  # type: ignore[no-untyped-def]
     encode, move, A1, A2 : addresses of how a point is read and moved (`problm.jit.addresses`), and what the first one
         takes; 0 in flat space.
     limits : ftol, xtol, gtol, left and zero of `problm.solver.termination.Termination`, the least pivot of the scaled
-        Cholesky factor, the decrease, relative to the cost, below which steps are extrapolated, and the most steps to
-        try.
+        Cholesky factor, the decrease, relative to the cost, below which steps are extrapolated, the most steps to try,
+        whether the last one may be taken on the strength of its bound, and ftol if the user gave it, else 0.
     points : (2, q) the present point, and the one before the last step that was taken.
     trail : (2, d) the last step that was taken, and the Gauss-Newton step there, if neither was damped.
     gradient, hessian : (d,), (d, d) sums at the present point.
     largest : (d,) the largest mean diagonal of H so far, of this point too (`problm.solver.damping`).
     state : cost, radius, length and damping of the last step, steps in a row that hardly changed the cost, whether the
         last step was short, whether it gained what was promised, steps that were taken blindly, whether there is a
-        trail, the number of steps taken and of those tried from the present point in vain, whether a further one failed
-        in a way that the loop has to see.
+        trail, the decrement before a Gauss-Newton step, the number of steps taken and of those tried from the present
+        point in vain, whether a further one failed in a way that the loop has to see.
     history : (3, most + tries + 1) cost after each step, its damping, and whether it was taken.
     """
     ftol, xtol, gtol, left, zero = limits[0], limits[1], limits[2], limits[3], limits[4]
-    least_pivot, near, most = limits[5], limits[6], int(limits[7])
+    least_pivot, near, most, bounded = limits[5], limits[6], int(limits[7]), limits[8]
+    enough = max(left, limits[9])
     triangle = d * (d + 1) // 2
     vectors, matrix, sums, step = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle), np.empty(d)
     none, sizes = np.empty(0), np.empty(d)
@@ -113,11 +116,13 @@ def compiled_steps(  # type: ignore[no-untyped-def]
         if not (pivot >= least_pivot and math.isfinite(decrement)):
             return steps
         if steps > 0:
-            if gradient_vanishes(decrement, mean, gtol, zero):
+            if gradient_vanishes(decrement, mean, gtol, zero, state[_LAST]):
+                return steps
+            if bounded != 0.0 and one_step_left(decrement, mean, state[_LAST], gtol, state[_AGREED] != 0.0):
                 return steps
             if state[_AGREED] == 0.0 and steepest / math.sqrt(2.0 * mean) <= _GENTLE:
                 return steps
-            if state[_SMALL] > 0.0 and (decrement <= left * mean or state[_SMALL] >= 3.0):
+            if state[_SMALL] > 0.0 and (decrement <= enough * mean or state[_SMALL] >= 3.0):
                 return steps
             if state[_SHORT] != 0.0 and is_short(found[2], point, xtol):
                 return steps
@@ -178,6 +183,7 @@ def compiled_steps(  # type: ignore[no-untyped-def]
         state[_SHORT] = 1.0 if is_short(length, point, xtol) else 0.0
         state[_AGREED] = 1.0 if model_agrees(change, predicted, first) else 0.0
         state[_FOLLOWS] = 1.0 if is_plain(damping, first) else 0.0
+        state[_LAST] = decrement if is_plain(damping, first) and not ahead else 0.0
         for a in range(d):
             trail[0, a], trail[1, a] = step[a], vectors[4, a]
         state[_COST], state[_TRIED] = sums[0], 0.0
@@ -205,20 +211,21 @@ def take_steps(run: Run, system: QuadraticModel) -> bool:
         return False
     n, normal = batch.n, system.normal
     most = run.options.max_iter - len(run.history) - 1  # the loop itself takes the last, and stops
-    limits = np.array([t.ftol, t.xtol, t.gtol, t.left, t.zero, REFINE, systems.NEAR, most])
+    rest = REFINE, systems.NEAR, most, t.bounded, t.ftol
+    limits = np.array([t.ftol or SMALL_CHANGE, t.xtol, t.gtol, t.left, t.zero, *rest])
     points = np.array([batch.theta, batch.theta])
     gradient, hessian, largest = normal.gradient.copy(), normal.hessian.copy(), damping.largest.copy()
-    state, history = np.zeros(12), np.empty((3, MOST + MOST_TRIALS + 1))
+    state, history = np.zeros(13), np.empty((3, MOST + MOST_TRIALS + 1))
     last = run.last if run.last is not None and run.last[0] is batch.theta else None
     trail = np.zeros((2, len(gradient))) if last is None else np.array(last[1:])
     state[:_TAKEN] = (
         normal.cost, radius, damping.length, damping.value, t.small_changes, t.small_step, t.model_agreed, t.blind,
-        last is not None,
+        last is not None, t.last_decrement,
     )  # fmt: skip
     assert run.compiled is not None
     passed = address_of(linearize_chunk, LINEARIZE), *run.compiled
     steps: int = compiled_steps(*passed, limits, points, trail, gradient, hessian, largest, state, history)
-    cost, radius, length, value, small_changes, small_step, agreed, blind, follows, taken, tried, failed = (
+    cost, radius, length, value, small_changes, small_step, agreed, blind, follows, decrement, taken, tried, failed = (
         state.tolist()
     )
     run.compiled_next, run.tried = not failed and tried < MOST_TRIALS, int(tried)
@@ -230,7 +237,7 @@ def take_steps(run: Run, system: QuadraticModel) -> bool:
             run.history.add(seconds, n, after, value, "accept" if good else "reject", *passes)
     if taken:
         t.small_changes, t.small_step = int(small_changes), bool(small_step)
-        t.model_agreed, t.blind = bool(agreed), int(blind)
+        t.model_agreed, t.blind, t.last_decrement = bool(agreed), int(blind), decrement
         run.previous = points[1].copy()
         batch.arrive(points[0].copy(), Normal(n, cost, gradient, hessian, compiled=CompiledCholesky))
     run.last = (batch.theta, *trail) if follows else None

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from scipy.special import gammaincinv
 
 from ..linalg.quadratic import QuadraticModel
-from .acceptance import Acceptance
 from .options import Options
+from .policies.acceptance import Acceptance
 from .problem import JUMP, Problem
 
 KAPPA = 2.0

@@ -8,7 +8,7 @@ Minimise ``f(theta) = sum_i f_i(theta)``, ``f_i = loss(||r_i||)``, i = 1..N, ove
 3. *Step*: ``(H + lambda D) s = -g``; try it on S; raise lambda until the cost of S falls (`problm.solver.damping`). At
    K = N, near the minimum, first one that is extrapolated from the last (`problm.linalg.cholesky`).
 4. *Accept?* At K = N: yes, that is LM. Below: the policy judges whether the cost over all blocks falls too
-   (`problm.solver.acceptance`), and may ask for a larger batch.
+   (`problm.solver.policies.acceptance`), and may ask for a larger batch.
 
 A batch that has converged grows and never ends the solve; at K = N the method is Levenberg-Marquardt, so descent and
 stationarity are LM's (an extrapolated step has to lower the cost like any other), and a converged result carries the
@@ -28,20 +28,23 @@ from numpy.typing import NDArray
 from ..linalg.quadratic import Proposal, QuadraticModel
 from ..linalg.space import Space
 from . import rules
-from .acceptance import Step, Verdict
 from .growth import first_size
 from .options import Options
 from .outcome import not_finite, refuse_underflow, result_of
 from .policies import as_acceptance
+from .policies.acceptance import Step, Verdict
 from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run, Stop
+from .verification import verified, way_down
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
 
 Array = NDArray[np.float64]
 _TAKE = Verdict(True)
+_MOST_ESCAPES = 3
+"""Saddle points to leave in one solve."""
 
 
 def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **settings: Any) -> Result:
@@ -111,6 +114,7 @@ class _Trial:
     tries: int
     length: float
     """Squared, in the scaled parameters."""
+    extrapolated: bool = False
 
 
 class Loop(Run):
@@ -128,6 +132,8 @@ class Loop(Run):
             return None if full and self.look_closer() else status
         if self.options.max_iter == 0:
             return Status.MAX_ITER  # only a look at the start
+        if full and self.termination.one_step_left(system) and not (self.space.bounded or system.singular):
+            return self.take_last_step(system)
         if not full and self.exhausted(system):
             self.grow_on()
             return None
@@ -140,7 +146,7 @@ class Loop(Run):
             self.damping.reset()
             self.grow_on()
         elif not self.look_closer():
-            return self.termination.stalled(system)
+            return self.stalled(system)
         return None
 
     def linearize(self) -> QuadraticModel:
@@ -189,11 +195,28 @@ class Loop(Run):
     def finished(self, system: QuadraticModel) -> Status | None:
         """The outcome at this point, if there is one: convergence on all residuals, or the accuracy asked for."""
         if self.batch.full:
-            return self.termination.converged(system)
+            status = self.termination.converged(system)
+            if status is None and self.termination.crawls():
+                self.verified = verified(self, system)
+                status = Status.COST if self.verified else None
+                self.termination.small_changes = 0
+            return status
         if self.policy.noise_rule:
             self.growth.measure(system)
             return Status.ACCURACY if self.growth.accurate(system) else None
         return None
+
+    def take_last_step(self, system: QuadraticModel) -> Status:
+        """Take the Gauss-Newton step to the minimum, which need not be evaluated: a bound says how near it leads."""
+        self.bound = self.termination.left_after(system)
+        self.batch.move(self.problem.retract(self.batch.theta, system.step(0.0)[0]))
+        self.record("accept", system.cost - system.decrement)
+        return Status.GRADIENT
+
+    def stalled(self, system: QuadraticModel) -> Status:
+        """The status when no step goes down: a minimum, as far as numbers can tell, or a failure."""
+        self.verified = self.termination.close(system) or verified(self, system)
+        return Status.COST if self.verified else Status.STALLED
 
     def exhausted(self, system: QuadraticModel) -> bool:
         """Whether a batch below N is exhausted."""
@@ -235,7 +258,7 @@ class Loop(Run):
             change = self.change_by(step)
             ratio = -change / predicted
             if rules.lowers_cost(ratio):
-                return _Trial(step, change, predicted, ratio, tries, length)
+                return _Trial(step, change, predicted, ratio, tries, length, extrapolated)
             if self.batch.full and self.termination.lost_in_rounding(system, change):
                 return _Trial(step, change, predicted, 1.0, tries, length)
             if extrapolated:
@@ -298,12 +321,13 @@ class Loop(Run):
         self.last = (batch.theta, step.step, system.step(0.0)[0]) if plain else None
         self.damping.accept(step.ratio)
         self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
-        self.termination.stepped(system, step.change, step.predicted, step.length, step.tries)
+        newton = plain and not step.extrapolated
+        self.termination.stepped(system, step.change, step.predicted, step.length, step.tries, newton)
         self.compiled_next = self.compiled is not None
 
     def look_closer(self) -> bool:
         """Get better derivatives, or trust the present ones to the last digit, where that may reveal a descent step."""
-        if self.refine_derivatives():
+        if self.refine_derivatives() or self.leave_saddle():
             return True
         # What errors of the derivatives may have made up promises a decrease that matters: the next steps show whether
         # it is real.
@@ -313,10 +337,23 @@ class Loop(Run):
         self.begin_anew()
         return True
 
+    def leave_saddle(self) -> bool:
+        """Go down along a direction that a rank-deficient Jacobian does not see; whether there is one."""
+        if not self.system.singular or self.escapes >= _MOST_ESCAPES:
+            return False
+        self.escapes += 1
+        point = way_down(self, self.system)
+        if point is None:
+            return False
+        self.termination.begin_anew()
+        self.damping.reset()
+        self.batch.move(point)
+        return True
+
     def refine_derivatives(self) -> bool:
         """Ask the problem for more accurate derivatives, where differences may be why no step goes down: the
         Gauss-Newton step still promises a decrease."""
-        settled = self.system.decrement <= self.options.ftol * self.system.cost
+        settled = self.system.decrement <= (self.options.ftol or rules.SMALL_CHANGE) * self.system.cost
         if settled or not self.problem.refine_derivatives():
             return False
         self.refined = True

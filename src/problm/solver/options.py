@@ -15,8 +15,8 @@ from ..support.suggest import suggest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .acceptance import Acceptance, Step, Verdict
     from .damping import Damping
+    from .policies.acceptance import Acceptance, Step, Verdict
     from .result import State
 
 
@@ -29,14 +29,17 @@ class Options:
     damping: str | Damping | None = None
     """``"trust-region"`` (MINPACK's), ``"gain-ratio"``, ``"nielsen"`` or ``"tenfold"`` (the paper's lambda I, times or
     divided by ten). None: the acceptance policy's own, tenfold for the paper's and trust-region else."""
-    ftol: float = 1e-8
-    """Relative decrease of the cost by a step, and by the remaining Gauss-Newton step, at convergence."""
-    xtol: float = 1e-8
-    """Relative change of the parameters by a step, and by the remaining Gauss-Newton step, at convergence."""
+    ftol: float = 0.0
+    """Relative decrease of the cost by a step, and by the remaining Gauss-Newton step, at which to stop; 0: never."""
+    xtol: float = 0.0
+    """Relative change of the parameters by a step, and by the next Gauss-Newton step, at which to stop; 0: never."""
     gtol: float | None = None
     """Converged when the cosine between residuals and tangent space, sqrt(decrement / cost), is less.
-    None: 1e-8 up to 10^4 residuals and 1e-5 beyond: an iteration is then what the user waits for, and the
-    parameters are off by at most 1e-5 sqrt(N) standard errors."""
+    None: 1e-8 up to 10^4 residuals; beyond, where a pass is what the user waits for, when the minimum is less than 0.01
+    standard errors of the parameters away (`problm.solver.termination`)."""
+    certificate: str = "bound"
+    """``"bound"``: the last step may be taken without linearising once more, where the steps before bound what is left;
+    ``"gradient"``: the gradient over all residuals is computed at the returned point."""
     max_iter: int = 5000
     """Limit on trial steps and growths of the batch."""
     max_time: float = math.inf
@@ -86,6 +89,8 @@ class Options:
             raise ValueError(f"accuracy must lie between 0 and 1 (relative to the cost), got {self.accuracy!r}")
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must lie between 0 and 1, got {self.confidence!r}")
+        if self.certificate not in ("bound", "gradient"):
+            raise ValueError(f"certificate must be 'bound' or 'gradient', got {self.certificate!r}")
         if self.nan_policy not in ("reject", "raise"):
             raise ValueError(f"nan_policy must be 'reject' or 'raise', got {self.nan_policy!r}")
         if self.callback is not None and not callable(self.callback):

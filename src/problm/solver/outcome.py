@@ -9,11 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..linalg.space import Space
+from . import rules
 from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run
+from .termination import DIGITS, TOLERANCE
 
 Array = NDArray[np.float64]
+_FAR = 10.0
+"""How much larger than at the start a parameter has become that runs to infinity."""
+_GONE = 1e-10
+"""Share of its influence on the residuals at the start that such a parameter has kept, at most."""
 
 
 def result_of(run: Run, status: Status) -> Result:
@@ -28,6 +34,8 @@ def result_of(run: Run, status: Status) -> Result:
         if not total <= start:
             x, total = run.start, start
     gradient = system.projected_gradient() * (n / system.count)
+    status = _honest(run, status)
+    distance = _distance(run)
     message = status.message
     if system.singular:
         message += " The Jacobian is rank-deficient: some combination of parameters is not determined."
@@ -52,9 +60,46 @@ def result_of(run: Run, status: Status) -> Result:
         seconds=time.perf_counter() - run.began,
         active_mask=_active(run.space, x),
         fixed=run.space.fixed,
+        distance=distance,
+        certificate=_certificate(run, status, distance),
         residuals_per_block=run.problem.components,
         problem=run.problem,
     )
+
+
+def _honest(run: Run, status: Status) -> Status:
+    """The status, unless a vanishing gradient only means that the model no longer depends on its parameters."""
+    if not run.batch.full or not run.system.singular:
+        return status
+    x, start = run.batch.theta, run.start
+    if status > 0 and run.space.bounded and _active(run.space, x).any():
+        return Status.NOT_DETERMINED  # a face on which the model is degenerate
+    if not (isinstance(x, np.ndarray) and isinstance(start, np.ndarray) and x.shape == start.shape):
+        return status
+    far = np.abs(x) > _FAR * np.maximum(np.abs(start), 1.0)
+    if not far.any():
+        return status
+    before = run.problem.linearize(start, 0, run.problem.n, outer=False, costs=None).hessian.diagonal()
+    gone = run.system.normal.hessian.diagonal() <= _GONE * before
+    return Status.RUNS_AWAY if (far & gone).any() else status
+
+
+def _distance(run: Run) -> float:
+    """Distance to the minimum over all residuals, in standard errors; NaN where it is not known."""
+    if not run.batch.full:
+        return math.nan
+    return run.termination.distance(run.system) if run.bound is None else run.bound
+
+
+def _certificate(run: Run, status: Status, distance: float) -> str:
+    if not run.batch.full or status in (Status.RUNS_AWAY, Status.NOT_DETERMINED):
+        return "none"
+    if run.bound is not None:
+        return "bound"
+    near = distance <= TOLERANCE or rules.gradient_vanishes(run.system.decrement, run.system.cost, DIGITS, 0.0, 0.0)
+    if (near and run.system.informed) or status is Status.GRADIENT:
+        return "gradient"
+    return "measured" if run.verified else "none"
 
 
 def _scaled(root: Array | None, factor: float) -> Array | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ class Status(IntEnum):
     TIME = -3
     INTERRUPTED = -4
     BATCH_LIMIT = -5
+    RUNS_AWAY = -6
+    NOT_DETERMINED = -7
 
     @property
     def message(self) -> str:
@@ -36,8 +39,8 @@ class Status(IntEnum):
 
 
 _MESSAGES = {
-    Status.GRADIENT: "Converged: the gradient over all residuals vanishes (gtol).",
-    Status.COST: "Converged: no step lowers the cost over all residuals by more than ftol.",
+    Status.GRADIENT: "Converged: the gradient over all residuals vanishes.",
+    Status.COST: "Converged: no step lowers the cost over all residuals any further.",
     Status.STEP: "Converged: the remaining step over all residuals is below xtol.",
     Status.ACCURACY: "Accurate enough: by a statistical certificate on a batch, not on all residuals.",
     Status.MAX_ITER: "Not converged: max_iter reached.",
@@ -46,6 +49,9 @@ _MESSAGES = {
     Status.TIME: "Not converged: max_time reached.",
     Status.INTERRUPTED: "Interrupted; this is the best point so far.",
     Status.BATCH_LIMIT: "Stopped: the batch reached max_batch.",
+    Status.RUNS_AWAY: "Not converged: parameters run to infinity, where the model no longer depends on them.",
+    Status.NOT_DETERMINED: "Not converged: here no residual depends on some parameter (every residual exceeds the loss "
+    "scale, or a peak has no width); start elsewhere or widen the loss.",
 }
 
 
@@ -144,6 +150,13 @@ class Result:
     seconds: float
     active_mask: NDArray[np.int64]
     """(d,) -1 where a lower bound is active, 1 where an upper one is, 0 else."""
+    distance: float = math.nan
+    """Distance to the minimum in standard errors of the parameters: that of the quadratic model over all residuals at
+    x, or its bound; NaN where the solve ended on a batch."""
+    certificate: str = "none"
+    """Why x is known to be a minimum: ``"gradient"`` (the gradient over all residuals vanishes there), ``"bound"`` (it
+    did one short step before, and the steps before bound what is left), ``"measured"`` (the cost itself cannot be
+    lowered); ``"none"`` where it is not known."""
     residuals_per_block: int = 1
     covariance_root: Array | None = field(default=None, repr=False)
     """B with ``B B^T = (J^T J)^-1``, where the normal equations had lost too many digits."""
@@ -164,9 +177,14 @@ class Result:
         return self.status > 0
 
     @property
-    def certified(self) -> bool:
+    def complete(self) -> bool:
         """Whether cost and gradient are those over all residuals."""
         return self.batch_size == self.n
+
+    @property
+    def certified(self) -> bool:
+        """Whether the point is known to be a minimum over all residuals, by any ``certificate``."""
+        return self.certificate != "none"
 
     @property
     def nit(self) -> int:

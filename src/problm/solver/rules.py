@@ -18,6 +18,15 @@ LEAST_RATIO = 1e-4
 """Least ratio of actual to predicted decrease of an accepted step."""
 ROUNDING = 1e-14
 """Relative change of a cost that its rounding may hide."""
+SMALL_CHANGE = 1e-8
+"""Relative change of the cost that counts as next to nothing."""
+SHORT_WAY = 1e-2
+"""Decrease of the cost, relative to it, that a step promises whose contraction is believed."""
+MOST_RATE = 0.3
+"""Contraction up to which the last step may be taken on its word."""
+CRAWL = 100
+"""Steps in a row that gain next to nothing, after which the model is verified: many where rows are few and linear
+convergence may take its time (NIST's ENSO needs 30), a tenth of them else."""
 MOST_BLIND = 2
 """Steps that may be taken although rounding hides what they gain."""
 FLAT = 8e-6
@@ -82,9 +91,30 @@ def is_hopeless(predicted: float, cost: float, left: float) -> bool:
 # --- Stopping -------------------------------------------------------------------------------------------------------
 
 
-def gradient_vanishes(decrement: float, cost: float, gtol: float, zero: float) -> bool:
-    """Whether the cosine between residuals and tangent space is below gtol, or residuals are rounding errors."""
-    return decrement <= gtol * gtol * cost or cost <= zero
+def contraction(decrement: float, last: float) -> float:
+    """By how much a Gauss-Newton step with the decrement ``last`` shortened the way that is left; 0 if not known."""
+    return math.sqrt(decrement / last) if last > 0.0 and decrement > 0.0 else 0.0
+
+
+def gradient_vanishes(decrement: float, cost: float, gtol: float, zero: float, last: float) -> bool:
+    """Whether the cosine between residuals and tangent space is below gtol, or residuals are rounding errors.
+
+    Steps that shrink by a factor c each lie 1 / (1 - c) times as far from the minimum as the next one leads.
+    """
+    least = (1.0 - min(contraction(decrement, last), 0.9)) * gtol
+    return decrement <= least * least * cost or cost <= zero
+
+
+def one_step_left(decrement: float, cost: float, last: float, gtol: float, agreed: bool) -> bool:
+    """Whether the next Gauss-Newton step leads to the minimum, to half of gtol, by what the last one achieved.
+
+    Believed only where that one was short already: how a long step contracts says nothing about the next.
+    """
+    rate = contraction(decrement, last)
+    if not (agreed and 0.0 < rate < MOST_RATE and last <= SHORT_WAY * cost and decrement <= 1e4 * gtol * gtol * cost):
+        return False
+    left = rate / (1.0 - rate)
+    return left * left * decrement <= 0.25 * gtol * gtol * cost
 
 
 def hardly_changes(change: float, predicted: float, cost: float, ftol: float) -> bool:
@@ -105,7 +135,7 @@ def is_flat(reach: float, cost: float, count: int) -> bool:
 
 
 COMPILED: tuple[Callable[..., Any], ...] = (
-    next_radius, lowers_cost, model_agrees, is_plain, lost_in_rounding, is_hopeless, gradient_vanishes, hardly_changes,
-    is_short,
+    next_radius, lowers_cost, model_agrees, is_plain, lost_in_rounding, is_hopeless, contraction, gradient_vanishes,
+    one_step_left, hardly_changes, is_short,
 )  # fmt: skip
 """The rules that `problm.solver.compiled_loop` compiles."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 from ..linalg.quadratic import QuadraticModel
 from ..linalg.space import Space
 from ..sampling.order import as_generator
-from .acceptance import Acceptance, FullBatch, Holdout
 from .batch import Batch
 from .damping import Damping, TrustRegion, as_damping
 from .growth import Growth
 from .information import Information
 from .options import Options
+from .policies.acceptance import Acceptance, FullBatch, Holdout
 from .problem import Problem, Theta
 from .result import History, State, Status
 from .termination import Termination
@@ -46,12 +47,13 @@ class Run:
         self, problem: Problem, start: Theta, first: int, policy: Acceptance, space: Space, options: Options
     ) -> None:
         self.problem, self.start, self.first = problem, start, first
-        self.policy, self.space, self.options = policy, space, options
+        self.policy, self.options = policy, options
+        self.space = replace(space, start=start) if space.bounded else space
         self.batch = _batch_of(problem, start, first, policy)
         self.damping: Damping = as_damping(options.damping or policy.damping)
         self.growth = Growth.of(problem, options)
         self.information = Information()
-        self.termination = Termination.of(options.ftol, options.xtol, options.gtol, problem.n)
+        self.termination = Termination.of(options, problem)
         self.history = History()
         self.began = time.perf_counter()
         self.begun = False
@@ -72,6 +74,13 @@ class Run:
         """Whether the problem was asked for more accurate derivatives, and gave them."""
         self.keep_all_directions = False
         """Whether directions are kept that errors of the derivatives may have made up."""
+        self.verified = False
+        """Whether the cost itself was found to say that the point is a minimum (`problm.solver.verification`)."""
+        self.bound: float | None = None
+        """Distance to the minimum, in standard errors, after a last step that was taken on the strength of its
+        bound."""
+        self.escapes = 0
+        """Saddle points that were left."""
         self.compiled = problem.for_compiled_loop() if self._unobserved() else None
         self.compiled_next = self.compiled is not None
         """Whether the next steps over everything may be taken by the compiled loop."""

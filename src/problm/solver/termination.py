@@ -1,114 +1,153 @@
-"""Convergence, declared on all residuals only.
+r"""When a point is the minimum over all residuals: the distance to it, in standard errors.
 
-Convergence is declared on all residuals only, from a linearisation *at the returned point*, so that the result
-carries a certificate. Tests, on the mean quadratic model (`problm.linalg.quadratic.QuadraticModel`):
+At a point with the mean cost f, gradient g and Gauss-Newton matrix H over all residuals, the minimum of the quadratic
+model lies one Gauss-Newton step away and promises the decrease ``dec = g^T H^-1 g / 2``. With the variance of the
+residuals estimated by ``2 N f / dof``, that step is
+
+    distance = sqrt(dof * dec / f)
+
+standard errors of the parameters long (Mahalanobis). It does not change when parameters are shifted, scaled or mixed,
+and ``sqrt(dec / f)`` is the cosine between the residuals and the tangent space. A solve has converged when
 
 gradient
-    the cosine between the residual vector and the tangent space, ``sqrt(decrement / cost)``, is below gtol, or the
-    residuals themselves are rounding errors;
-cost
-    the last step changed the cost by less than ftol, relatively, as predicted, *and* the Gauss-Newton step from
-    here would too, or is not to be believed (see below);
-step
-    the last step was below xtol relative to the point, *and* the Gauss-Newton step from here is too.
+    the distance is below `TOLERANCE` where rows are many, the cosine below `DIGITS` where they are few and passes are
+    cheap, so that the parameters have all their digits (or the cosine is below gtol, if that is given). Steps that
+    shrink slowly, by a factor c each, lie 1 / (1 - c) times as far from the end.
+bound
+    the step from here is the last one: the contraction c that the last two linearisations over everything show puts
+    what is left, ``c / (1 - c) distance``, below half of `TOLERANCE`. The step is then taken without another pass.
 
-The second half of the last two keeps heavily damped steps in a flat valley from being taken for convergence. In such a
-valley the model is good, steps succeed and the damping falls. At a minimum where the Jacobian is singular (Freudenstein
-and Roth, Chebyquad) the Gauss-Newton step promises a decrease that does not come, the damping stays, and the gradient
-is what remains to judge by: the largest cosine between the residuals and a column of the Jacobian, as MINPACK's gtol.
-On a smaller batch the same tests only say that this batch is exhausted.
+Where steps keep gaining next to nothing, or none goes down, the model may be wrong (a Jacobian that is singular at the
+minimum, rounding, a wrong derivative), and its distance with it. `problm.solver.verification` then measures slope and
+curvature by the cost itself. Nothing else is a success, unless the user asks for it by ftol or xtol.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..linalg.quadratic import QuadraticModel
 from . import rules
-from .problem import FEW
+from .options import Options
+from .problem import FEW, Problem
 from .result import Status
+
+TOLERANCE = 0.01
+"""Distance to the minimum, in standard errors, at which a solve ends where rows are many."""
+DIGITS = 1e-8
+"""Cosine at which it ends where rows are few."""
 
 
 @dataclass(slots=True)
 class Termination:
+    """What the user asked for, and memory of the last steps."""
+
     ftol: float
     xtol: float
     gtol: float
-    left: float
-    """What a Gauss-Newton step may still gain, relatively, when the cost test stops."""
-    crawl: int = 10
-    """Steps in a row that change the cost by less than ftol, after which a flat neighbourhood is enough: more of them
-    where rows are few and linear convergence may take its time (NIST's ENSO needs 30)."""
+    """Cosine between residuals and tangent space that is small enough."""
+    freedom: int
+    """Degrees of freedom: residuals less parameters."""
+    digits: bool
+    """Whether to go on until the parameters have their digits."""
+    bounded: bool
+    """Whether the last step may be taken on the strength of its bound."""
     zero: float = 0.0
     """Mean cost that is rounding: residuals 1e-15 of those at the start."""
     small_changes: int = 0
-    """Steps in a row that changed the cost by less than ftol, as predicted."""
+    """Steps in a row that hardly changed the cost, as predicted."""
     small_step: bool = False
     """Whether the last step was below xtol."""
     blind: int = 0
     """Steps that were taken although rounding hid what they gained."""
     model_agreed: bool = True
     """Whether the last step gained what the model said, so that the damping falls."""
+    last_decrement: float = 0.0
+    """Decrement over everything before the last step, if that was a Gauss-Newton step; else 0."""
 
     @classmethod
-    def of(cls, ftol: float, xtol: float, gtol: float | None, n: int) -> Termination:
-        if n <= FEW:  # a pass costs next to nothing: go on until the parameters have their digits
-            return cls(ftol, xtol, 1e-8 if gtol is None else gtol, 1e-8 * ftol, 100)
-        return cls(ftol, xtol, 1e-5 if gtol is None else gtol, ftol)
+    def of(cls, options: Options, problem: Problem) -> Termination:
+        few = problem.n <= FEW
+        freedom = max(problem.n * problem.components - problem.dim, 1)
+        gtol = options.gtol
+        if gtol is None:
+            gtol = DIGITS if few else TOLERANCE / math.sqrt(freedom)
+        bounded = options.certificate == "bound" and options.gtol is None and not few
+        return cls(options.ftol, options.xtol, gtol, freedom, few, bounded)
 
     def stepped(
-        self, system: QuadraticModel, change: float, predicted: float, squared_length: float, tries: int
+        self, model: QuadraticModel, change: float, predicted: float, squared_length: float, tries: int, plain: bool
     ) -> None:
-        """A step was taken at some try: change of the mean cost, predicted decrease, squared scaled length."""
+        """A step was taken at some try: change of the mean cost, predicted decrease, squared scaled length, and whether
+        it was the Gauss-Newton step over everything."""
         self.model_agreed = rules.model_agrees(change, predicted, tries == 1)
-        small = rules.hardly_changes(change, predicted, system.cost, self.ftol)
+        small = rules.hardly_changes(change, predicted, model.cost, self.ftol or rules.SMALL_CHANGE)
         self.small_changes = self.small_changes + 1 if small else 0
-        self.small_step = rules.is_short(squared_length, system.point_squared(), self.xtol)
+        self.small_step = rules.is_short(squared_length, model.point_squared(), self.xtol)
+        self.last_decrement = model.decrement if plain else 0.0
 
     def begin_anew(self) -> None:
         """The batch grew, or the derivatives got better: what the last step showed no longer counts."""
         self.small_changes, self.small_step, self.blind = 0, False, 0
-        self.model_agreed = True
+        self.model_agreed, self.last_decrement = True, 0.0
 
-    def converged(self, system: QuadraticModel) -> Status | None:
+    def distance(self, model: QuadraticModel) -> float:
+        """Distance to the minimum of the model, in standard errors."""
+        if not model.cost > self.zero:
+            return 0.0
+        return math.sqrt(self.freedom * max(model.decrement, 0.0) / model.cost)
+
+    def converged(self, model: QuadraticModel) -> Status | None:
         """The status to stop with at this point, or None to go on."""
-        if rules.gradient_vanishes(system.decrement, system.cost, self.gtol, self.zero):
-            return Status.GRADIENT
-        if not self.model_agreed and system.column_cosine() <= min(self.gtol, 1e-8) and self.flat(system):
-            return Status.GRADIENT
-        if self.small_changes and (
-            system.decrement <= self.left * system.cost
-            or (not self.model_agreed and system.column_cosine() <= 1e-5 * self.ftol**0.5 and self.flat(system))
-            or (self.small_changes >= self.crawl and self.flat(system))
-        ):
+        if rules.gradient_vanishes(model.decrement, model.cost, self.gtol, self.zero, self.last_decrement):
+            # Without any weight the gradient vanishes, too.
+            return Status.GRADIENT if model.informed or model.cost <= self.zero else Status.NOT_DETERMINED
+        if self.small_changes and model.decrement <= self.ftol * model.cost:
             return Status.COST
-        if self.small_step and self.next_step_is_short(system):
+        if self.small_step and self.next_step_is_short(model):
             return Status.STEP
         return None
 
-    def stalled(self, system: QuadraticModel) -> Status:
-        """The status when no step goes down: rounding at a minimum, or a failure."""
-        if system.decrement <= self.ftol * system.cost or (
-            system.column_cosine() <= 0.1 * self.ftol**0.5 and self.flat(system)
-        ):
-            return Status.COST
-        return Status.STEP if self.next_step_is_short(system) else Status.STALLED
+    def one_step_left(self, model: QuadraticModel) -> bool:
+        """Whether the Gauss-Newton step from here leads to the minimum, to half of the tolerance."""
+        return self.bounded and rules.one_step_left(
+            model.decrement, model.cost, self.last_decrement, self.gtol, self.model_agreed
+        )
 
-    def next_step_is_short(self, system: QuadraticModel) -> bool:
+    def left_after(self, model: QuadraticModel) -> float:
+        """Distance to the minimum after the Gauss-Newton step from here, in standard errors, by the contraction."""
+        rate = rules.contraction(model.decrement, self.last_decrement)
+        return rate / (1.0 - rate) * self.distance(model)
+
+    def crawls(self) -> bool:
+        """Whether steps have gained next to nothing for so long that the model should be verified."""
+        return self.small_changes >= (rules.CRAWL if self.digits else rules.CRAWL // 10)
+
+    def close(self, model: QuadraticModel) -> bool:
+        """Whether the model says that the point is within the tolerance, however many digits were asked for."""
+        return self.distance(model) <= TOLERANCE
+
+    def next_step_is_short(self, model: QuadraticModel) -> bool:
         """Whether the Gauss-Newton step from here is below xtol relative to the point."""
-        return rules.is_short(system.step_squared(), system.point_squared(), self.xtol)
+        return rules.is_short(model.step_squared(), model.point_squared(), self.xtol)
 
-    def flat(self, system: QuadraticModel) -> bool:
-        """Whether the model promises next to nothing in the neighbourhood."""
-        return rules.is_flat(system.within_reach(), system.cost, system.count)
-
-    def lost_in_rounding(self, system: QuadraticModel, change: float) -> bool:
-        """Whether rounding hides what a step gained; it is then counted as taken blindly."""
-        if not rules.lost_in_rounding(change, system.decrement, system.cost, self.blind):
-            return False
-        self.blind += 1
-        return True
+    @property
+    def left(self) -> float:
+        """Decrease of the cost, relative to it, that the compiled loop leaves to the loop to judge."""
+        return DIGITS**2 if self.digits else rules.SMALL_CHANGE
 
     def hopeless(self, predicted: float, cost: float) -> bool:
         """Whether a rejected step is too small for another try to matter."""
         return rules.is_hopeless(predicted, cost, self.left)
+
+    def flat(self, model: QuadraticModel) -> bool:
+        """Whether the model promises next to nothing in the neighbourhood."""
+        return rules.is_flat(model.within_reach(), model.cost, model.count)
+
+    def lost_in_rounding(self, model: QuadraticModel, change: float) -> bool:
+        """Whether rounding hides what a step gained; it is then counted as taken blindly."""
+        if not rules.lost_in_rounding(change, model.decrement, model.cost, self.blind):
+            return False
+        self.blind += 1
+        return True

@@ -93,7 +93,7 @@ class Alignment:
         The bilinear interpolant has kinks at the pixel centres, so images shifted by whole pixels end there. The
         Gauss-Newton step must be small; otherwise the solve has failed.
         """
-        if self.result.status != Status.STALLED or not self.result.certified:
+        if self.result.status != Status.STALLED or not self.result.complete:
             return False
         step = np.linalg.lstsq(self.result.hessian, -self.result.grad)[0]
         return bool(np.abs(self._corner_jacobian @ step).max() < _KINK)

@@ -53,6 +53,8 @@ _AGREED = 0.7
 _DEEP_ENOUGH = 0.95
 _REMAINING = 0.5
 """Step that may remain at the end, in standard errors of the parameters."""
+_ROUGH = {"ftol": 1e-8, "xtol": 1e-8}
+"""Interpolated images are rough: what a step changes is then all that tells."""
 _COARSE = {"ftol": 1e-4, "max_iter": 60}
 _UP = np.array([[2.0, 0.0, 0.5], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]])
 _DOWN = np.linalg.inv(_UP)
@@ -303,7 +305,7 @@ class Search:
         """
         user = self.options
         chosen: dict[str, Any] = (
-            {"gtol": _REMAINING / np.sqrt(n)} if level == 0 else {"gtol": 1.0 / np.sqrt(n), **_COARSE}
+            {"gtol": _REMAINING / np.sqrt(n), **_ROUGH} if level == 0 else {"gtol": 1.0 / np.sqrt(n), **_COARSE}
         )
         if level == 0:
             chosen.update(user)

@@ -20,5 +20,5 @@ def camera_options(options: dict[str, Any], first: float = 1e-3) -> dict[str, An
 
     policy = as_acceptance(options.get("acceptance", "holdout"))
     if options.get("damping") is None and policy.damping == "trust-region":
-        return {**options, "damping": GainRatio(start=first)}
-    return options
+        options = {"damping": GainRatio(start=first), **{k: v for k, v in options.items() if k != "damping"}}
+    return {"ftol": 1e-8, "xtol": 1e-8, **options}

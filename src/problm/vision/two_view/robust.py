@@ -103,7 +103,8 @@ def within(result: Result, threshold: float | None) -> tuple[Array | None, Flags
 
 
 def solve_options(options: dict[str, Any], n: int) -> dict[str, Any]:
-    """The user's options, with plain LM as the default for few matches (see `SMALL`)."""
+    """The user's options; by default steps below 1e-8 end a solve, and few matches get plain LM (see `SMALL`)."""
+    options = {"ftol": 1e-8, "xtol": 1e-8, **options}
     if n <= SMALL and "acceptance" not in options and "initial_batch" not in options:
         return {**options, "acceptance": "full"}
     return options

@@ -1,4 +1,4 @@
-r"""The tests of the paper, as policies (`problm.solver.acceptance`).
+r"""The tests of the paper, as policies (`problm.solver.policies.acceptance`).
 
 ``Paper`` (``"paper"``)
     Eq. 13 of the paper: with ``Z = max(a, Y)`` in [a, b], accept if

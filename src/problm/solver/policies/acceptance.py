@@ -15,14 +15,14 @@ is LM's own (erratum 10: the paper tests there too, and stalls).
         ub = m + (1 - K/N) radius_B
 
     ub < 0: accept. m < 0: accept and grow. Else reject and grow. The radius is the CLT's, Hoeffding-Serfling's or
-    the empirical Bernstein bound's (`problm.solver.confidence`).
+    the empirical Bernstein bound's (`problm.solver.policies.confidence`).
 
     What gives the speed is the growth rule, the noise test: let ``dec = g^T H^-1 g / 2`` be the decrease that a
     Gauss-Newton step promises on S, and ``nu = tr(H^-1 Sigma) / (2 K) (1 - K/N)`` the part of it that is noise of
     the sample. The step truly gains ``dec - 2 nu``: at ``dec <= kappa nu``, kappa = 2, S has nothing more to teach.
 
-The tests of the paper are in `problm.solver.paper_tests`. See the errata page of the documentation for every deviation
-from print, with reasons.
+The tests of the paper are in `problm.solver.policies.paper_tests`. See the errata page of the documentation for every
+deviation from print, with reasons.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sampling.moments import Moments
+from ...sampling.moments import Moments
+from ..batch import Batch
 from . import confidence as bounds
-from .batch import Batch
 
 Array = NDArray[np.float64]
 _MISSING = object()

@@ -1,4 +1,7 @@
-"""The policies by name."""
+"""Acceptance policies: when a step that a batch proposes is taken; by name.
+
+Calls `problm.sampling` and the batch. Start with `problm.solver.policies.acceptance`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, cast
 
-from ..support.suggest import suggest
+from ...support.suggest import suggest
 from .acceptance import Acceptance, FullBatch, Holdout, Step, Verdict
 from .paper_tests import Paper, RelaxedPaper
 
