@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ..support.files import explained, open_regular, refuse_holes
 from ..support.npy import sound_parquet
+from .arrow import float64_column
 
 Array = NDArray[Any]
 
@@ -263,7 +264,7 @@ def _by_arrow(path: Path, layout: _Layout, wanted: list[str]) -> list[Array] | N
         )
     except pa.ArrowException:
         return None
-    return [table[name].to_numpy() for name in wanted]
+    return [float64_column(table[name]) for name in wanted]
 
 
 def _by_numpy(path: Path, layout: _Layout, at: list[int]) -> list[Array] | None:
