@@ -84,3 +84,23 @@ def test_errors_and_warnings(data):
         NonlinearRegressor(3).fit(X, y)
     with pytest.warns(problm.ConvergenceWarning, match="max_iter"):
         NonlinearRegressor("a*exp(-b*x0) + c*x1", max_iter=1).fit(X, y)
+
+
+def test_predictions_have_standard_errors():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 3, (400, 1))
+    y = 2 * np.exp(-1.5 * X[:, 0]) + 0.05 * rng.standard_normal(400)
+    for model in ("a*exp(-b*x)", lambda x, a, b: a * np.exp(-b * x)):
+        regressor = NonlinearRegressor(model, p0=[1.0, 1.0]).fit(X, y)
+        values, errors = regressor.predict(X[:5], return_std=True)
+        np.testing.assert_array_equal(values, regressor.predict(X[:5]))
+        a, b = regressor.params_
+        by = np.stack([np.exp(-b * X[:5, 0]), -a * X[:5, 0] * np.exp(-b * X[:5, 0])], axis=1)
+        np.testing.assert_allclose(errors, np.sqrt(np.diag(by @ regressor.covariance_ @ by.T)), rtol=1e-6)
+
+
+def test_a_misspelt_column_is_no_parameter():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"dose": np.linspace(0, 1, 50), "time": np.linspace(1, 2, 50)})
+    with pytest.raises(ValueError, match="'tiem' is no column of X; did you mean 'time'"):
+        NonlinearRegressor("a*exp(-b*dose) + c*tiem").fit(frame, np.ones(50))

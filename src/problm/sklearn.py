@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ except ImportError as error:
 
 from .api.arguments import limits
 from .api.curve_fit import fit as fit_curve
+from .support.differences import derivatives, relative
 from .support.suggest import suggest
 from .warnings import ConvergenceWarning
 
@@ -119,13 +121,26 @@ class NonlinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = max(result.nit, 1)
         return self
 
-    def predict(self, X: Any) -> Array:
-        """Values of the fitted model at rows X, shape (n_samples,)."""
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Values of the fitted model at rows X, shape (n_samples,).
+
+        With ``return_std`` also their standard errors, (n_samples,), from the parameters' covariance: without
+        the noise of a new measurement.
+        """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         function, _ = self._function(X, None)
-        values: Array = np.broadcast_to(function(self._columns(X), *self.params_), (len(X),)).astype(np.float64)
-        return values
+        columns = self._columns(X)
+
+        def at(params: Array) -> Array:
+            return np.broadcast_to(function(columns, *params), (len(X),)).astype(np.float64)
+
+        values = at(self.params_)
+        if not return_std:
+            return values
+        by = derivatives(at, self.params_, relative(self.params_))
+        variances = np.einsum("ik,ij,jk->k", by, self.covariance_, by)
+        return values, np.sqrt(np.maximum(variances, 0.0))
 
     def _solve(self, function: Any, x: Array, y: Array, start: Any, sigma: Array | None, bounds: Any) -> Result:
         return fit_curve(
@@ -169,6 +184,7 @@ class NonlinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
             names = self._names()
             used = [n for n in names if n in _words(model)]
+            _refuse_misspelt(model, names, used)
             if not used:
                 raise ValueError(
                     f"model={model!r} uses no column of X; they are {', '.join(names[:12])}"
@@ -197,6 +213,18 @@ class NonlinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 def _plane(x: Array, intercept: float, *slopes: float) -> Any:
     return intercept + np.asarray(slopes) @ x
+
+
+def _refuse_misspelt(model: str, names: list[str], used: list[str]) -> None:
+    """Raise for a name that is nearly that of a column which the formula does not use: it would become a parameter."""
+    unused = [n for n in names if n not in used and len(n) > 2]
+    for word in sorted(_words(model) - set(names)):
+        near = get_close_matches(word, unused, 1, 0.7) if len(word) > 2 else []
+        if near:
+            raise ValueError(
+                f"model={model!r}: {word!r} is no column of X; did you mean {near[0]!r}? If it is a parameter, pass "
+                f"problm.formula({model!r}, variables={(*used,)!r})"
+            )
 
 
 def _words(text: str) -> set[str]:
