@@ -121,12 +121,66 @@ def test_errors(peaks):
     model, start, x, y = peaks
     with pytest.raises(TypeError, match=r"must be lmfit\.Parameters, got dict"):
         problm.lmfit.minimize(lambda p: 0, {"a": 1})
-    with pytest.raises(ValueError, match="needs the independent variable 'x'"):
+    with pytest.raises(ValueError, match="Missing independent variable 'x'"):
         problm.lmfit.fit(model, y, start)
-    with pytest.raises(TypeError, match="'z' is neither"):
+    with pytest.warns(UserWarning, match="keyword argument z does not match"):
         problm.lmfit.fit(model, y, start, x=x, z=3)
     fixed = start.copy()
     for parameter in fixed.values():
         parameter.vary = False
     with pytest.raises(ValueError, match="no parameter varies"):
         problm.lmfit.fit(model, y, fixed, x=x)
+
+
+def test_what_lmfit_does_before_a_fit():
+    """Lists, pandas' indices and missing values are lmfit's business, and complex data two residuals per point."""
+    pandas = pytest.importorskip("pandas")
+    x = np.linspace(0, 5, 200)
+    model = ExponentialModel()
+    y = model.eval(x=x, amplitude=3, decay=2) + 0.01 * np.sin(40 * x)
+    expected = model.fit(y, x=x, amplitude=1, decay=1)
+    shuffled = pandas.Series(x).sample(frac=1.0, random_state=0)
+    holes = np.where(np.arange(200) % 50 == 7, np.nan, y)
+    for out in (
+        problm.lmfit.fit(model, y.tolist(), x=x.tolist(), amplitude=1, decay=1),
+        problm.lmfit.fit(model, pandas.Series(y), x=shuffled, amplitude=1, decay=1),
+    ):
+        assert out.best_values["decay"] == pytest.approx(expected.best_values["decay"], rel=1e-5)
+        assert out.params["decay"].stderr == pytest.approx(expected.params["decay"].stderr, rel=1e-3)
+        np.testing.assert_allclose(out.init_fit, model.eval(x=x, amplitude=1, decay=1))
+    assert problm.lmfit.fit(model, holes, x=x, amplitude=1, decay=1, nan_policy="omit").ndata == 196
+    with pytest.raises(ValueError, match="NaN values detected"):
+        problm.lmfit.fit(ExponentialModel(), holes, x=x, amplitude=1, decay=1, nan_policy="raise")
+    turning = lmfit.Model(lambda x, a, k: a * np.exp(1j * k * x))
+    out = problm.lmfit.fit(turning, turning.eval(x=x, a=2.0, k=1.1), x=x, a=1.5, k=1.0)
+    assert out.best_values["k"] == pytest.approx(1.1)
+    assert out.ndata == 400
+    unscaled = problm.lmfit.fit(model, y, x=x, amplitude=1, decay=1, scale_covar=False)
+    theirs = model.fit(y, x=x, amplitude=1, decay=1, scale_covar=False)
+    assert unscaled.params["decay"].stderr == pytest.approx(theirs.params["decay"].stderr, rel=1e-3)
+
+
+def test_a_fit_that_ends_on_a_bound_is_tried_in_lmfits_internal_variables():
+    """Two peaks that overlap, within limits: steps that are cut at the bounds end with one of them at its limit."""
+    x = np.linspace(-10, 10, 1000)
+    model = GaussianModel(prefix="a_") + GaussianModel(prefix="b_")
+    truth = {"a_amplitude": 7.1, "a_center": 1.1, "a_sigma": 2.4, "b_amplitude": 3.15, "b_center": 2.45, "b_sigma": 0.8}
+    y = model.eval(x=x, **truth) + 0.0001 * np.random.default_rng(0).standard_normal(x.size)
+    start = model.make_params(a_amplitude=3, a_center=1, a_sigma=2, b_amplitude=1, b_center=2.4, b_sigma=1)
+    start["a_center"].set(min=0.2, max=1.8)
+    start["b_center"].set(min=2, max=3.5)
+    for name in ("a_amplitude", "a_sigma", "b_amplitude", "b_sigma"):
+        start[name].min = 0
+    out = problm.lmfit.fit(model, y, start, x=x)
+    for name, value in truth.items():
+        assert out.best_values[name] == pytest.approx(value, rel=0.01)
+    assert out.errorbars
+
+
+def test_a_model_that_looks_beyond_its_row():
+    x = np.linspace(0, 5, 20_000)
+    model = lmfit.Model(lambda x, a, k: a * np.cumsum(np.exp(-k * x)) / 1000)
+    y = model.eval(x=x, a=2.0, k=0.7) + 0.01 * np.sin(90 * x)
+    out = problm.lmfit.fit(model, y, x=x, a=1.0, k=1.0)
+    assert out.problm.row_wise is False
+    assert out.best_values["k"] == pytest.approx(model.fit(y, x=x, a=1.0, k=1.0).best_values["k"], rel=1e-5)

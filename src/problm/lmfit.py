@@ -2,16 +2,18 @@
 
 ``problm.lmfit.fit(model, data, params, x=x)`` takes the place of ``model.fit(data, params, x=x)`` and returns an
 ``lmfit.model.ModelResult``: ``fit_report()``, ``plot()``, ``eval()``, confidence intervals and the rest are lmfit's
-own. Fixed parameters, bounds and expressions are honoured. Needs lmfit, which ProBLM does not install.
+own, and so is everything before the fit: pandas' indices, lists, missing values, starts. Fixed parameters, bounds and
+expressions are honoured. Needs lmfit, which ProBLM does not install.
 
-Steps are taken on batches of rows, so the model is evaluated on slices of its independent variables: it must treat
-rows alike, as every curve does; a convolution along the rows does not.
+Steps are taken on batches of rows. A model that looks beyond its own row, such as a convolution, is recognised and gets
+all rows in every call; complex data are fitted with all rows as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ except ImportError as error:
 
 from .api import arguments as inputs
 from .api.least_squares import least_squares
-from .solver.result import Result
+from .solver.result import Result, Status
 
 Array = NDArray[np.float64]
 
@@ -67,25 +69,20 @@ def minimize(
     >>> out.success, round(out.params["b"].value, 2), out.params["b"].stderr < 0.01
     (True, 0.8, True)
     """
-    given = _copied(params)
-    extra = dict(kws or {})
-    shared = _Shared(given)
-
-    def residuals(theta: Array, *rows: Any) -> Any:
-        return np.asarray(fcn(shared.at(theta), *rows, **extra))
-
-    result = shared.solve(residuals, data, options)
-    return _lmfit_result(shared, result, np.asarray(result.fun).ravel(), extra)
+    rows = {} if data is None else {str(i): column for i, column in enumerate(inputs.columns(data))}
+    minimizer = _Minimizer(fcn, _copied(params), fcn_args=tuple(rows.values()), fcn_kws=dict(kws or {}), **options)
+    return _solved(minimizer, None, rows)
 
 
 def fit(
     model: lmfit.Model,
     data: Any,
     params: lmfit.Parameters | None = None,
-    *,
     weights: Any = None,
+    *,
     options: Mapping[str, Any] | None = None,
-    **independent: Any,
+    fit_kws: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> lmfit.model.ModelResult:
     """``model.fit(data, params, weights=..., x=x)`` for very many points.
 
@@ -93,14 +90,16 @@ def fit(
     ----------
     model : lmfit.Model
     data : (N,) array_like
+        Complex data are fitted as two residuals per point.
     params : lmfit.Parameters, optional
         By default ``model.make_params()`` with the values among the keywords.
     weights : number or (N,) array_like, optional
         Factors of the residuals, as lmfit's.
-    options : mapping, optional
-        Of `problm.least_squares`: method, loss, f_scale, max_iter, accuracy, rng, ...
-    **independent
-        Independent variables, arrays of N rows or other values; and starts of parameters by name.
+    options, fit_kws : mapping, optional
+        Of `problm.least_squares`: method, loss, f_scale, max_nfev, accuracy, rng, ...
+    **keywords
+        Independent variables, arrays of N rows or other values; starts of parameters by name; and ``scale_covar``,
+        ``nan_policy``, ``max_nfev``, ``iter_cb`` and the other arguments of lmfit's ``Model.fit``.
 
     Returns
     -------
@@ -119,124 +118,152 @@ def fit(
     >>> out.success, round(out.best_values["sigma"], 2)
     (True, 1.2)
     """
-    y = inputs.column("data", data)
-    starts = {n: independent.pop(n) for n in list(independent) if n in model.param_names}
-    missing = [
-        str(n) for n in model.independent_vars if n not in independent and n not in model.independent_vars_defvals
-    ]
-    if missing:
-        raise ValueError(f"the model needs the independent variable {missing[0]!r}: pass {missing[0]}=array")
-    unknown = [n for n in independent if n not in model.independent_vars and n not in model.opts]
-    if unknown:
-        raise TypeError(
-            f"{unknown[0]!r} is neither an independent variable nor a parameter of the model "
-            f"({', '.join([*model.independent_vars, *model.param_names])})"
-        )
-    chosen = model.make_params(**starts) if params is None else _copied(params)
-    for name, value in starts.items() if params is not None else ():
-        chosen[name].value = value
-    sliced: dict[str, NDArray[Any]] = {}
-    whole: dict[str, Any] = {}
-    for name, value in independent.items():
-        if np.ndim(value) > 0 and len(value) == len(y):
-            sliced[name] = inputs.column(name, value)
-        else:
-            whole[name] = value
-    factors = None if weights is None else np.broadcast_to(np.asarray(weights, dtype=np.float64), (len(y),))
-    shared = _Shared(chosen)
-
-    def residuals(theta: Array, y: Any, *rows: Any) -> Any:
-        columns = dict(zip(sliced, rows, strict=False))
-        values = model.eval(shared.at(theta), **columns, **whole)
-        difference = values - y
-        return difference * rows[-1] if factors is not None else difference
-
-    table = (y, *sliced.values(), *([] if factors is None else [factors]))
-    result = shared.solve(residuals, table, dict(options or {}))
-    answer = _lmfit_result(shared, result, np.asarray(result.fun).ravel(), {})
-    report = _ModelResult(model, chosen, method="problm", weights=weights, fcn_kws=independent)
-    report.answer = answer
-    report.fit(data=y, params=chosen, weights=weights, method="problm")
-    report.problm = result
-    return report
+    keywords.pop("method", None)
+    chosen = {**(fit_kws or {}), **(options or {})}
+    return _model_fit(model, data, params, weights, "problm", fit_kws=chosen, **keywords)
 
 
 class _ModelResult(lmfit.model.ModelResult):  # type: ignore[misc]
-    """lmfit's result of a model's fit, whose minimisation has been done already."""
-
-    answer: lmfit.minimizer.MinimizerResult
+    """lmfit's result of a model's fit, which minimises with ProBLM."""
 
     def minimize(self, method: str = "problm", params: Any = None, **kws: Any) -> lmfit.minimizer.MinimizerResult:
-        if method == "problm":
-            self.result = self.answer
-            return self.answer
-        return super().minimize(method, params, **kws)  # confidence intervals call lmfit's own
+        if method != "problm":  # confidence intervals call lmfit's own
+            return super().minimize(method, params, **{n: v for n, v in kws.items() if n in ("max_nfev",)})
+        self.result = _solved(self, params, self._rows())
+        return self.result
+
+    def _rows(self) -> dict[str, NDArray[Any]]:
+        """Data, weights and independent variables that have a row for each point; nothing if they cannot be sliced."""
+        data = np.asarray(self.data)
+        if data.ndim != 1 or data.dtype.kind not in "fiu" or not data.size:
+            return {}
+        known = {name: np.asarray(value) for name, value in self.userkws.items() if _has_rows(value, len(data))}
+        weights = {} if self.weights is None else {"weights": np.broadcast_to(np.asarray(self.weights), data.shape)}
+        if any(np.iscomplexobj(v) or v.dtype.kind not in "fiu" for v in (*known.values(), *weights.values())):
+            return {}
+        return {**known, "data": data, **weights}
+
+    def residuals_of(self, params: lmfit.Parameters, rows: Mapping[str, Any]) -> Any:
+        """Residuals of some rows, by lmfit's own function."""
+        if not rows:
+            return self.userfcn(params, *self.userargs, **self.userkws)
+        independent = {name: value for name, value in rows.items() if name not in ("data", "weights")}
+        return self.userfcn(params, rows["data"], rows.get("weights"), **{**self.userkws, **independent})
 
 
-class _Shared:
-    """lmfit's parameters as the solver's vector of those that vary."""
+class _Minimizer(lmfit.Minimizer):  # type: ignore[misc]
+    """lmfit's minimizer of a function of parameters and rows."""
 
-    def __init__(self, params: lmfit.Parameters) -> None:
-        self.params = params
-        self.params.update_constraints()
-        self.names = [n for n, p in params.items() if p.vary and p.expr is None]
-        if not self.names:
-            raise ValueError("params: no parameter varies, so there is nothing to fit")
-        self.start = np.array([params[n].value for n in self.names])
-        self.lower = np.array([params[n].min for n in self.names])
-        self.upper = np.array([params[n].max for n in self.names])
-        self.tied = any(p.expr is not None for p in params.values())
-        self.initial = deepcopy(params)
+    def residuals_of(self, params: lmfit.Parameters, rows: Mapping[str, Any]) -> Any:
+        return self.userfcn(params, *(rows.values() if rows else self.userargs), **self.userkws)
 
-    def at(self, theta: Array) -> lmfit.Parameters:
-        """The parameters at a point; the same object every time."""
-        for name, value in zip(self.names, theta.tolist(), strict=True):
-            self.params[name].value = value
-        if self.tied:
-            self.params.update_constraints()
-        return self.params
 
-    def solve(self, residuals: Any, data: Any, options: dict[str, Any]) -> Result:
-        result = least_squares(residuals, self.start, data=data, bounds=(self.lower, self.upper), **options)
-        result.names = tuple(self.names)
-        return result
+_model_fit = FunctionType(
+    lmfit.Model.fit.__code__,
+    {**lmfit.model.__dict__, "ModelResult": _ModelResult},
+    "fit",
+    lmfit.Model.fit.__defaults__,
+)
+"""lmfit's own ``Model.fit``, whose results minimise with ProBLM: it has no hook for that."""
+
+
+def _has_rows(value: Any, n: int) -> bool:
+    return np.ndim(value) == 1 and len(value) == n and not isinstance(value, str)
+
+
+def _solved(minimizer: Any, params: Any, rows: Mapping[str, NDArray[Any]]) -> lmfit.minimizer.MinimizerResult:
+    """Minimise what an lmfit minimizer holds, and fill lmfit's result with its own functions."""
+    answer = minimizer.prepare_fit(params)
+    answer.method = "problm"
+    chosen, names = answer.params, answer.var_names
+    tied = any(p.expr is not None for p in chosen.values())
+
+    def at(theta: Array) -> lmfit.Parameters:
+        for name, value in zip(names, np.asarray(theta).tolist(), strict=True):
+            chosen[name].value = value
+        if tied:
+            chosen.update_constraints()
+        return chosen
+
+    def residuals(theta: Array, *columns: Any) -> Any:
+        answer.nfev += 1
+        r = np.asarray(minimizer.residuals_of(at(theta), dict(zip(rows, columns, strict=True))))
+        return r.astype(np.complex128).ravel().view(np.float64) if r.dtype.kind == "c" else r
+
+    if not names:
+        raise ValueError("params: no parameter varies, so there is nothing to fit")
+    start = np.array([chosen[n].value for n in names])
+    bounds = np.array([chosen[n].min for n in names]), np.array([chosen[n].max for n in names])
+    options = {"max_nfev": _limit(minimizer.max_nfev), **minimizer.kws}
+    if callable(minimizer.iter_cb):
+        options["callback"] = _callback(minimizer, at)
+    columns = tuple(rows.values()) or None
+    if columns is None or len(columns[0]) <= inputs.CHECK_UP_TO:  # with lmfit's words for what is not a number
+        lmfit.minimizer.coerce_float64(residuals(start, *(columns or ())), nan_policy=minimizer.nan_policy)
+    found = least_squares(residuals, start, bounds=bounds, data=columns, **options)
+    if found.active_mask.any():
+        found = _off_the_bounds(found, residuals, start, bounds, columns, chosen, options)
+    found.names = tuple(names)
+    _fill(minimizer, answer, found, at(found.x), residuals(found.x, *rows.values()))
+    return answer
+
+
+def _off_the_bounds(
+    found: Result, residuals: Any, start: Array, bounds: tuple[Array, Array], columns: Any, params: Any, options: Any
+) -> Result:
+    """The better one of a fit that ended on a bound and of one in lmfit's internal variables, which have none."""
+    chosen = [p for p in params.values() if p.vary and p.expr is None]
+    for parameter, value in zip(chosen, start.tolist(), strict=True):
+        parameter.value = value
+    inside = np.array([parameter.setup_bounds() for parameter in chosen])
+
+    def outside(theta: Array) -> Array:
+        values = [p.from_internal(v) for p, v in zip(chosen, np.asarray(theta).tolist(), strict=True)]
+        return np.clip(np.array(values, dtype=np.float64), *bounds)
+
+    def internal(theta: Array, *rows: Any) -> Any:
+        return residuals(outside(theta), *rows)
+
+    other = least_squares(internal, inside, data=columns, **options)
+    if not other.cost < found.cost * (1.0 - 1e-6):
+        return found
+    again = least_squares(residuals, outside(other.x), bounds=bounds, data=columns, **options)
+    return again if again.cost < found.cost else found
+
+
+def _limit(max_nfev: Any) -> int | None:
+    return None if max_nfev is None or not np.isfinite(max_nfev) else int(max_nfev)
+
+
+def _callback(minimizer: Any, at: Callable[[Array], Any]) -> Callable[..., Any]:
+    """lmfit's callback of parameters, iteration and all residuals; a true value ends the fit."""
+
+    def called(state: Any) -> Any:
+        params = at(state.x)
+        residual = minimizer.userfcn(params, *minimizer.userargs, **minimizer.userkws)
+        return minimizer.iter_cb(params, state.iteration, residual, *minimizer.userargs, **minimizer.userkws)
+
+    return called
+
+
+def _fill(minimizer: Any, answer: Any, found: Result, params: lmfit.Parameters, residual: Array) -> None:
+    """Statistics, errors and correlations, by lmfit's own functions."""
+    answer.params, answer.residual, answer.problm = params, np.asarray(residual, dtype=np.float64).ravel(), found
+    answer.success, answer.message = found.success, found.message
+    answer.status, answer.aborted = int(found.status), found.status in (Status.STOPPED, Status.INTERRUPTED)
+    answer._calculate_statistics()
+    answer.x, answer.errorbars = np.atleast_1d(found.x), False
+    if found.singular or answer.aborted:
+        return
+    robust = "loss" in minimizer.kws and minimizer.kws["loss"] != "linear"
+    answer.covar = found.covariance if robust else found.unscaled_covariance
+    scaled, minimizer.scale_covar = minimizer.scale_covar, minimizer.scale_covar and not robust
+    with np.errstate(all="ignore"):  # of exact data, whose errors are zero
+        minimizer._calculate_uncertainties_correlations()
+    minimizer.scale_covar = scaled
 
 
 def _copied(params: Any) -> lmfit.Parameters:
     if not isinstance(params, lmfit.Parameters):
         raise TypeError(f"params must be lmfit.Parameters, got {type(params).__name__}; see lmfit.create_params")
     return deepcopy(params)
-
-
-def _lmfit_result(
-    shared: _Shared, result: Result, residual: Array, kws: dict[str, Any]
-) -> lmfit.minimizer.MinimizerResult:
-    """Fill lmfit's result: best values, standard errors, correlations, statistics."""
-    params = shared.at(np.asarray(result.x))
-    covariance = result.covariance
-    errors = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
-    good = not result.singular and bool((errors > 0).all())
-    for parameter in params.values():
-        parameter.stderr, parameter.correl = (0.0, None) if good else (None, None)
-    if good:
-        for i, name in enumerate(shared.names):
-            params[name].stderr = float(errors[i])
-            params[name].correl = {
-                other: float(covariance[i, j] / (errors[i] * errors[j]))
-                for j, other in enumerate(shared.names)
-                if j != i
-            }
-    count, free = len(residual), len(shared.names)
-    chi2 = max(float(residual @ residual), 1e-250 * count)
-    likelihood = count * float(np.log(chi2 / count))
-    answer = lmfit.minimizer.MinimizerResult(
-        params=params, init_vals=shared.start.tolist(), init_values=shared.initial.valuesdict(),
-        var_names=shared.names, covar=covariance if good else None, errorbars=good, method="problm",
-        success=result.success, message=result.message, status=int(result.status), aborted=False,
-        nfev=result.nfev, nvarys=free, ndata=count, nfree=count - free, residual=residual, chisqr=chi2,
-        redchi=chi2 / max(1, count - free), aic=likelihood + 2 * free, bic=likelihood + float(np.log(count)) * free,
-        call_kws=kws, problm=result,
-    )  # fmt: skip
-    if good:
-        answer.uvars = params.create_uvars(covar=covariance)  # and the errors of tied parameters with them
-    return answer
