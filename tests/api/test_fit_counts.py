@@ -48,6 +48,17 @@ def test_the_maximum_of_the_likelihood():
         assert 2 * (others.fun - best.fun) == pytest.approx(stats.chi2.ppf(0.95, 1), rel=1e-3)
 
 
+def test_contours_are_those_of_the_likelihood():
+    y = np.random.default_rng(3).poisson(4.0 * np.exp(-0.5 * X))
+    fit = problm.fit_counts("y ~ a*exp(-b*x)", X, y)
+
+    def nll(a, b):
+        return np.sum(a * np.exp(-b * X) - y * np.log(a * np.exp(-b * X)))
+
+    for a, b in fit.contour("a", "b", 0.9, points=6):
+        assert 2 * (nll(a, b) - nll(*fit.values)) == pytest.approx(stats.chi2.ppf(0.9, 2), rel=1e-3)
+
+
 def test_errors_are_true_at_few_counts():
     rng = np.random.default_rng(2)
     z = []

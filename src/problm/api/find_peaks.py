@@ -83,7 +83,7 @@ def _grown(peak: Model, background: Model, x: Array, y: Array, most: int, option
     width = len(peak.parameters)
     for count in range(1, most + 1):
         model = peak + model
-        added = _next_peak(peak, x, last.residuals / last._deviations())
+        added = _next_peak(peak, x, last.residuals / last.deviations)
         last = fit(model, x, y, p0=np.concatenate([added, theta]), bounds=_bounds(peak, x, count, model), **options)
         theta = last.values
         if last.bic < best.bic and np.isfinite(last.errors[:width]).all():

@@ -97,10 +97,22 @@ def fit_counts(
         rows = (*np.atleast_2d(x), y)
         return least_squares(residual, start, data=rows, bounds=free, fixed=fixed, **options)
 
+    def objective(theta: Any) -> float:
+        return float(np.sum(np.square(residual((*np.atleast_2d(x), y), *theta))))
+
     result = refit(start)
     expected = np.maximum(np.asarray(model(x, *result.x)), _LEAST)
     J = model.jacobian(x, *result.x) / np.sqrt(expected)[:, None]
     result = replace(result, hessian=J.T @ J, covariance_root=None, absolute=True, names=names)
     return Fit(
-        model, Ties.read(names, {}), result, x, y, np.sqrt(expected), absolute_sigma=True, bounds=limits, refit=refit
+        model,
+        Ties.read(names, {}),
+        result,
+        x,
+        y,
+        np.sqrt(expected),
+        absolute_sigma=True,
+        bounds=limits,
+        refit=refit,
+        objective=objective,
     )

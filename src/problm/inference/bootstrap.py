@@ -113,7 +113,7 @@ def bootstrap(
 
 
 def _by_rows(fit: Estimate, groups: Any) -> Callable[[np.random.Generator], dict[str, Any]]:
-    y, sigma = fit._y(), fit.sigma
+    y, sigma = fit.observed, fit.sigma
     x = fit.x if hasattr(fit.x, "iloc") else np.asarray(fit.x)
     count = len(y)
     if sigma is not None and np.ndim(sigma) > 1:
@@ -141,11 +141,11 @@ def _by_rows(fit: Estimate, groups: Any) -> Callable[[np.random.Generator], dict
 
 
 def _by_residuals(fit: Estimate) -> Callable[[np.random.Generator], dict[str, Any]]:
-    deviations = fit._deviations()
+    deviations = fit.deviations
     # A residual is smaller than the error by the pull of its own point.
     errors = fit.residuals / deviations / np.sqrt(np.maximum(1.0 - fit.leverage, 0.01))
     errors = errors - errors.mean()
-    curve = fit._y() - fit.residuals
+    curve = fit.observed - fit.residuals
 
     def draw(rng: np.random.Generator) -> dict[str, Any]:
         return {"y": curve + deviations * errors[rng.integers(0, len(errors), len(errors))]}

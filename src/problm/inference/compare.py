@@ -46,7 +46,7 @@ def compare(first: Estimate, second: Estimate) -> Comparison:
         fall = small.chi2 - large.chi2
         f = fall / extra / large.reduced_chi2
         f_probability = float(special.fdtrc(extra, large.degrees_of_freedom, max(f, 0.0)))
-        ratio = small._deviance - large._deviance
+        ratio = small.deviance - large.deviance
         ratio_probability = float(special.chdtrc(extra, max(ratio, 0.0)))
     worse = np.array([first.aic, second.aic])
     weights = np.exp(-0.5 * (worse - worse.min()))

@@ -87,7 +87,7 @@ def _coincident(fit: Estimate, x: Any) -> dict[str, str]:
 
 def sample(fit: Estimate) -> tuple[Any, Array, Array]:
     """x, y and sigma of at most `SAMPLE` rows."""
-    y, deviations = fit._y(), fit._deviations()
+    y, deviations = fit.observed, fit.deviations
     x = fit.x if hasattr(fit.x, "iloc") else np.asarray(fit.x)
     if len(y) <= SAMPLE:
         return x, y, deviations

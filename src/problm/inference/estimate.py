@@ -78,6 +78,8 @@ class Estimate:
     jac: Callable[..., Any] | None = field(default=None, repr=False)
     refit: Callable[..., Result] | None = field(default=None, repr=False)
     """``refit(start, x, y, sigma, fixed)``: the same fit of other data or with other parameters fixed."""
+    objective: Callable[[Array], float] | None = field(default=None, repr=False)
+    """chi2 at a point of the free parameters, where it is not the sum of squares of ``(y - f(x)) / sigma``."""
 
     # --- parameters ---------------------------------------------------------------------------------------------
 
@@ -173,15 +175,15 @@ class Estimate:
     @property
     def aic(self) -> float:
         """Akaike's criterion, up to a constant of the data: ``chi2 + 2 d`` where sigma is absolute, else lmfit's."""
-        return self._deviance + 2.0 * self.n_free
+        return self.deviance + 2.0 * self.n_free
 
     @property
     def bic(self) -> float:
         """The Bayesian criterion, up to the same constant: ``log(n) d`` in place of ``2 d``."""
-        return self._deviance + float(np.log(self.n)) * self.n_free
+        return self.deviance + float(np.log(self.n)) * self.n_free
 
     @property
-    def _deviance(self) -> float:
+    def deviance(self) -> float:
         """-2 log likelihood, up to a constant of the data."""
         if self.absolute_sigma:
             return self.chi2
@@ -190,7 +192,7 @@ class Estimate:
     @cached_property
     def r2(self) -> float:
         """Share of the variance of y, weighted as in the fit, that the model explains; NaN where y is constant."""
-        y, weight = self._y(), 1.0 / self._deviations() ** 2
+        y, weight = self.observed, 1.0 / self.deviations**2
         spread = float(np.sum(weight * (y - np.average(y, weights=weight)) ** 2))
         return 1.0 - float(np.sum(weight * self.residuals**2)) / spread if spread > 0.0 else float("nan")
 
@@ -204,18 +206,18 @@ class Estimate:
     @cached_property
     def residuals(self) -> Array:
         """(n,) ``y - predict(x)``, in the units of y."""
-        return self._y() - self.predict(self._data(self.x)).ravel()
+        return self.observed - self.predict(self.in_memory(self.x)).ravel()
 
     @cached_property
     def leverage(self) -> Array:
         """(n,) how much each point pulls the curve to itself: the diagonal of the hat matrix, d in sum."""
-        J = self.slopes(self._data(self.x)) / self._deviations()[:, None]
+        J = self.slopes(self.in_memory(self.x)) / self.deviations[:, None]
         return np.asarray(np.einsum("ni,ij,nj->n", J, self.result.unscaled_covariance, J))
 
     @property
     def studentized_residuals(self) -> Array:
         """(n,) residuals over their standard deviations, the noise being estimated without the point itself."""
-        scaled = self.residuals / self._deviations()
+        scaled = self.residuals / self.deviations
         room = np.maximum(1.0 - self.leverage, np.finfo(float).eps)
         if self.absolute_sigma:
             return np.asarray(scaled / np.sqrt(room))
@@ -259,16 +261,28 @@ class Estimate:
         half = quantile(level, dof) * np.sqrt(np.maximum(variance, 0.0) + noise)
         return Band(value, value - half, value + half)
 
-    def _y(self) -> Array:
-        return np.asarray(self._data(self.y), dtype=np.float64).ravel()
+    def chi2_at(self, theta: Array) -> float:
+        """`chi2` at a point of the free parameters."""
+        if self.objective is not None:
+            return self.objective(theta)
+        curve = np.asarray(self.ties.apply(self.model)(self.x, *theta), dtype=np.float64).ravel()
+        scaled = (self.observed - curve) / self.deviations
+        return float(scaled @ scaled)
 
-    def _deviations(self) -> Array:
+    @property
+    def observed(self) -> Array:
+        """(n,) y as numbers."""
+        return np.asarray(self.in_memory(self.y), dtype=np.float64).ravel()
+
+    @property
+    def deviations(self) -> Array:
         """(n,) sigma, or ones."""
         if self.sigma is not None and np.ndim(self.sigma) > 1:
             raise ValueError("not known for a covariance matrix of the data")
         return np.broadcast_to(np.asarray(1.0 if self.sigma is None else self.sigma, dtype=np.float64), (len(self.y),))
 
-    def _data(self, values: Any) -> Any:
+    def in_memory(self, values: Any) -> Any:
+        """The values, or an error where they are not there."""
         if values is None:
             raise ValueError("this needs the data in memory; a fit loaded from a file is given them by Fit.load")
         return values

@@ -134,8 +134,7 @@ def _rise(fit: Estimate, held: list[int], start: Array) -> tuple[float, Array]:
     mask = np.zeros(len(start), dtype=bool) if fit.result.fixed is None else fit.result.fixed.copy()
     mask[held] = True
     if mask.all():
-        scaled = (fit._y() - np.asarray(fit.ties.apply(fit.model)(fit.x, *start)).ravel()) / fit._deviations()
-        total, theta = float(scaled @ scaled), start
+        total, theta = fit.chi2_at(start), start
     else:
         try:
             result = fit.refit(start=start, fixed=mask)

@@ -97,12 +97,12 @@ def picture(fit: Estimate, level: float) -> Any:
     """Data, curve and confidence band over a panel of residuals."""
     from ..report.plots import plot_fit, plot_prediction
 
-    x = np.asarray(fit._data(fit.x), dtype=np.float64)
+    x = np.asarray(fit.in_memory(fit.x), dtype=np.float64)
     label = str(getattr(fit.model, "response", None) or "y")
     if x.ndim != 1:
-        return plot_prediction(fit._y(), fit.predict(fit.x).ravel(), label=label)
+        return plot_prediction(fit.observed, fit.predict(fit.x).ravel(), label=label)
     variables = tuple(getattr(fit.model, "variables", ())) or ("x",)
     return plot_fit(
-        x, fit._y(), fit.residuals, lambda t: fit.confidence_band(t, level), sigma=fit.sigma,
+        x, fit.observed, fit.residuals, lambda t: fit.confidence_band(t, level), sigma=fit.sigma,
         labels=(variables[0], label), level=level,
     )  # fmt: skip
