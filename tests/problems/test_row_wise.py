@@ -229,3 +229,35 @@ def test_rows_in_a_file(tmp_path):
     np.testing.assert_allclose(fit.x, [2.0, 0.7], atol=0.01)
     with pytest.raises(ValueError, match="all rows at once"):
         problm.least_squares(fun, [1.0, 1.0], data=str(tmp_path / "rows.npy"), max_memory="1MB")
+
+
+class TestJax:
+    """Rows are filled up to chunks there, so that even few rows must be tried."""
+
+    @pytest.mark.parametrize("n", [50, 20_000])
+    @pytest.mark.parametrize("name", ["first row", "mean", "closure", "exponential"])
+    def test_answers_are_numpys(self, n, name):
+        jnp = pytest.importorskip("jax.numpy")
+        x = np.linspace(2.0, 6.0, n)
+        w = np.linspace(1.0, 2.0, n)
+
+        def residuals(xp):
+            model = {
+                "first row": lambda t, x: t[0] * xp.exp(-t[1] * (x - x[0])),
+                "mean": lambda t, x: t[0] * xp.exp(-t[1] * (x - x.mean())),
+                "closure": lambda t, x: t[0] * xp.exp(-t[1] * x) * xp.asarray(w),
+                "exponential": lambda t, x: t[0] * xp.exp(-t[1] * x),
+            }[name]
+            return lambda t, x, y: model(t, x) - y
+
+        y = residuals(np)([2.0, 0.7], x, 0.05 * np.random.default_rng(1).standard_normal(n))
+        fit = problm.least_squares(residuals(jnp), [1.5, 0.5], data=(x, y))
+        theirs = scipy.optimize.least_squares(residuals(np), [1.5, 0.5], args=(x, y))
+        np.testing.assert_allclose(fit.x, theirs.x, rtol=1e-4)
+        assert fit.row_wise is (None if name == "exponential" else False)
+
+    def test_curves(self):
+        jnp = pytest.importorskip("jax.numpy")
+        y = noisy(BEYOND["first row"](T, 2.0, 0.7))
+        popt, _ = problm.curve_fit(lambda x, a, k: a * jnp.exp(-k * (x - x[0])), T, y)
+        np.testing.assert_allclose(popt, scipy.optimize.curve_fit(BEYOND["first row"], T, y)[0], rtol=1e-5)

@@ -263,10 +263,11 @@ def _bounded(bounds: Any) -> bool:
 def _infodict(result: Result) -> Infodict:
     residuals = result.fun
     info: Infodict = {"nfev": result.nfev, "njev": result.njev, "fvec": residuals, "result": result}
-    if residuals.size * len(result.x) <= _FACTOR_UP_TO and isinstance(result.jac, np.ndarray):
+    jacobian = result.problem.jacobian(result.x) if residuals.size * len(result.x) <= _FACTOR_UP_TO else None
+    if isinstance(jacobian, np.ndarray):
         from scipy.linalg import qr
 
-        q, r, order = qr(result.jac, mode="economic", pivoting=True)
+        q, r, order = qr(jacobian.reshape(-1, len(result.x)), mode="economic", pivoting=True)
         info |= {"fjac": r.T, "ipvt": order + 1, "qtf": q.T @ residuals.ravel()}
     return info
 

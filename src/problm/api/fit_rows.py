@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..linalg.space import Space
 from ..problems.numpy_function import FunctionProblem
-from ..problems.rows import Columns, RowModel
+from ..problems.rows import Columns, FunctionModel, RowModel
 from ..solver.loop import solve
 from ..solver.problem import FEW, Problem, Theta
 from ..solver.result import Result, Status
@@ -47,11 +47,13 @@ def fit_rows(model: RowModel, data: Any, start: Theta, settings: Settings, *, st
 
         points = [*_nearby(start, settings.space), start]
         model, problem, columns = stored_problem(model, points, data, settings)
+        asked = True
     else:
         columns = data
         together = not columns or (len(columns[0]) <= FEW and not settings.batches)
         points = [start] if together else [*_nearby(start, settings.space), start]
         model = model.prepared(points, columns, together=together)
+        asked = not (together and isinstance(model, FunctionModel))
         problem = model.problem(columns, settings.rng)
     if problem.n * model.components < model.dim and not settings.underdetermined:
         raise ValueError(
@@ -69,7 +71,7 @@ def fit_rows(model: RowModel, data: Any, start: Theta, settings: Settings, *, st
         result.row_wise = False
     if isinstance(problem, FunctionProblem) and not columns:
         result.nfev, result.njev = problem.nfev, problem.njev
-    if model.whole and columns and result.row_wise is None and (settings.batches or len(columns[0]) > FEW):
+    if model.whole and columns and result.row_wise is None and asked:
         result.row_wise = False
     if result.row_wise is False:
         result.message += ALL_ROWS
