@@ -10,7 +10,7 @@ SECONDS_EACH ?= 600
 
 .PHONY: demo dist quick test lint types pytest fuzz audit docs linkcheck bench bench-speed bench-check clean
 
-demo: $(VENV)/.run  ## alignment, essential matrix and a 10^7-point fit, on data it makes; writes demo/report.html
+demo: $(VENV)/.run  ## a 10^7-point fit, essential matrix and alignment, on data it makes; writes demo/report.html
 	$(BIN)/problm demo
 
 quick: lint types  ## while editing: lint, types, and the tests of what has changed

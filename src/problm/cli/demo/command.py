@@ -16,7 +16,7 @@ from ..common import Debug, Folder, Force, Json, Quiet, Seed, Voice
 from ..warmup import compiling
 from .parts import HEADER, Part
 
-_NOTE = "Measured on this machine, a moment ago: medians of three runs in turn (SciPy: one run). Read times as sizes."
+_NOTE = "Measured on this machine, a moment ago: medians of three runs in turn (SciPy: one run). Timings are rough."
 
 _LONG = 8.0
 """Seconds of loading from which on a message is shown."""
@@ -33,7 +33,7 @@ def command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Alignment, essential matrix and a 10^7-point curve fit on data made here; writes demo/report.html."""
+    """A 10^7-point curve fit, essential matrix and alignment on data made here; writes demo/report.html."""
     began = time.perf_counter()
     voice = Voice(json, quiet)
     folder = Folder(output, ["report.html"], [], force, voice)
@@ -49,9 +49,9 @@ def command(
         voice.say(f"Compiling for this machine, once, took {waited:.1f} s.\n")
     parts = []
     runs: list[Callable[[Any], Part]] = [
-        lambda progress: demo_align.run(*((96, 128) if small else (480, 640)), seed, progress),
-        lambda progress: demo_pose.run(2_000 if small else 200_000, seed, progress),
         lambda progress: demo_curve.run(100_000 if small else 10_000_000, seed, progress),
+        lambda progress: demo_pose.run(2_000 if small else 200_000, seed, progress),
+        lambda progress: demo_align.run(*((96, 128) if small else (480, 640)), seed, progress),
     ]
     for run in runs:
         with voice.progress() as progress:
