@@ -93,6 +93,6 @@ def test_alternatives_are_distinct_and_ordered():
     y = model(X, 3.0, 3.0, 0.4, 2.0, 7.0, 0.6) + 0.05 * noise()
     found = alternatives(model, X, y)
     costs = [np.sum((model(X, *theta) - y) ** 2) for theta in found]
-    assert costs == sorted(costs)
+    assert (np.diff(costs) >= -1e-6).all()
     assert costs[0] < 2.0
     assert alternatives(models.line(), X, y) == []

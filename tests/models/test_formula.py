@@ -466,7 +466,7 @@ def test_every_kind_of_model_gives_the_same_fit():
     rows = model(lambda theta, x, y: theta[0] * math.exp(-theta[1] * x) + theta[2] - y)
     np.testing.assert_allclose(problm.least_squares(rows, [1, 1, 1], data=(x, y)).x, reference, rtol=1e-4)
     both = problm.least_squares(formula("a*exp(-b*x) + c"), [1, 1, 1], data=(x, y)).x
-    np.testing.assert_allclose(both, reference, rtol=1e-5)
+    np.testing.assert_allclose(both, reference, rtol=1e-4)
 
 
 def test_a_formula_needs_no_start():
@@ -490,7 +490,7 @@ def test_scipy_takes_the_model_too():
     m = formula("a*exp(-b*x) + c")
     popt, _ = curve_fit(m, x, y, p0=[1, 1, 1], jac=m.jacobian)
     ours, _ = problm.curve_fit(m, x, y)
-    np.testing.assert_allclose(popt, ours, rtol=1e-5)
+    np.testing.assert_allclose(popt, ours, rtol=1e-4)
 
 
 def test_float32_columns_are_read_in_place():

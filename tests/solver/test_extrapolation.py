@@ -98,7 +98,7 @@ def test_a_step_that_leads_up_is_refused_and_the_plain_one_taken(monkeypatch):
 
 
 def test_what_rounding_hides_is_taken_on_the_word_of_the_model_twice():
-    stopping = Termination(0.0, 0.0, 1e-8, 97, digits=True, bounded=False)
+    stopping = Termination(0.0, 0.0, 1e-8, 97, np.inf, digits=True, bounded=False)
     near, far = (system(np.full(2, size), 1e6 * np.eye(2), None) for size in (1e-9, 1e-6))
     assert near.decrement < 1e-14 * near.cost < far.decrement
     rounding = 1e-15 * near.cost

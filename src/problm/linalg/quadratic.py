@@ -112,11 +112,6 @@ class QuadraticModel:
             self._refine(refine(), uncertainty)
         self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
 
-    @property
-    def informed(self) -> bool:
-        """Whether any residual depends on the parameters here: not where a loss gives every block the weight zero."""
-        return bool(self.normal.hessian.any())
-
     def _scaled(self) -> None:
         """Scale H to a unit diagonal, with the gradient and the metric D of the damping."""
         normal, space, free, damped = self.normal, self._space, self._free, self._damped

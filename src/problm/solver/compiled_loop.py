@@ -82,7 +82,7 @@ def compiled_steps(  # type: ignore[no-untyped-def]
     tools : address of what that calls (`problm.kernels.passes.tools`).
     encode, move, A1, A2 : addresses of how a point is read and moved (`problm.jit.addresses`), and what the first one
         takes; 0 in flat space.
-    limits : ftol, xtol, gtol, left and zero of `problm.solver.termination.Termination`, the least pivot of the scaled
+    limits : ftol, xtol, gtol and left of `problm.solver.termination.Termination`, the least pivot of the scaled
         Cholesky factor, the decrease, relative to the cost, below which steps are extrapolated, the most steps to try,
         whether the last one may be taken on the strength of its bound, and ftol if the user gave it, else 0.
     points : (2, q) the present point, and the one before the last step that was taken.
@@ -95,9 +95,9 @@ def compiled_steps(  # type: ignore[no-untyped-def]
         point in vain, whether a further one failed in a way that the loop has to see.
     history : (3, most + tries + 1) cost after each step, its damping, and whether it was taken.
     """
-    ftol, xtol, gtol, left, zero = limits[0], limits[1], limits[2], limits[3], limits[4]
-    least_pivot, near, most, bounded = limits[5], limits[6], int(limits[7]), limits[8]
-    enough = max(left, limits[9])
+    ftol, xtol, gtol, left = limits[0], limits[1], limits[2], limits[3]
+    least_pivot, near, most, bounded = limits[4], limits[5], int(limits[6]), limits[7]
+    enough = max(left, limits[8])
     triangle = d * (d + 1) // 2
     vectors, matrix, sums, step = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle), np.empty(d)
     none, sizes = np.empty(0), np.empty(d)
@@ -116,7 +116,7 @@ def compiled_steps(  # type: ignore[no-untyped-def]
         if not (pivot >= least_pivot and math.isfinite(decrement)):
             return steps
         if steps > 0:
-            if gradient_vanishes(decrement, mean, gtol, zero, state[_LAST]):
+            if gradient_vanishes(decrement, mean, gtol, state[_LAST]):
                 return steps
             if bounded != 0.0 and one_step_left(decrement, mean, state[_LAST], gtol, state[_AGREED] != 0.0):
                 return steps
@@ -212,7 +212,7 @@ def take_steps(run: Run, system: QuadraticModel) -> bool:
     n, normal = batch.n, system.normal
     most = run.options.max_iter - len(run.history) - 1  # the loop itself takes the last, and stops
     rest = REFINE, systems.NEAR, most, t.bounded, t.ftol
-    limits = np.array([t.ftol or SMALL_CHANGE, t.xtol, t.gtol, t.left, t.zero, *rest])
+    limits = np.array([t.ftol or SMALL_CHANGE, t.xtol, t.gtol, t.left, *rest])
     points = np.array([batch.theta, batch.theta])
     gradient, hessian, largest = normal.gradient.copy(), normal.hessian.copy(), damping.largest.copy()
     state, history = np.zeros(13), np.empty((3, MOST + MOST_TRIALS + 1))

@@ -96,8 +96,8 @@ def _certificate(run: Run, status: Status, distance: float) -> str:
         return "none"
     if run.bound is not None:
         return "bound"
-    near = distance <= TOLERANCE or rules.gradient_vanishes(run.system.decrement, run.system.cost, DIGITS, 0.0, 0.0)
-    if (near and run.system.informed) or status is Status.GRADIENT:
+    near = distance <= TOLERANCE or rules.gradient_vanishes(run.system.decrement, run.system.cost, DIGITS, 0.0)
+    if near or status is Status.GRADIENT:
         return "gradient"
     return "measured" if run.verified else "none"
 

@@ -199,9 +199,11 @@ class Result:
     def covariance(self) -> Array:
         """(d, d) covariance of the parameters, ``2 cost / (N - d) (J^T J)^-1``, or ``(J^T J)^-1`` if ``absolute``;
         pseudo-inverse where singular."""
+        # Ended on a batch, the parameters are those of its rows, and as uncertain.
+        fewer = self.n / self.batch_size
         if self.absolute:
-            return self.unscaled_covariance
-        return self.unscaled_covariance * (2.0 * self.cost / self.degrees_of_freedom)
+            return fewer * self.unscaled_covariance
+        return self.unscaled_covariance * (fewer * 2.0 * self.cost / self.degrees_of_freedom)
 
     @property
     def unscaled_covariance(self) -> Array:

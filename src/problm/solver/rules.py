@@ -96,13 +96,13 @@ def contraction(decrement: float, last: float) -> float:
     return math.sqrt(decrement / last) if last > 0.0 and decrement > 0.0 else 0.0
 
 
-def gradient_vanishes(decrement: float, cost: float, gtol: float, zero: float, last: float) -> bool:
-    """Whether the cosine between residuals and tangent space is below gtol, or residuals are rounding errors.
+def gradient_vanishes(decrement: float, cost: float, gtol: float, last: float) -> bool:
+    """Whether the cosine between residuals and tangent space is below gtol.
 
     Steps that shrink by a factor c each lie 1 / (1 - c) times as far from the minimum as the next one leads.
     """
     least = (1.0 - min(contraction(decrement, last), 0.9)) * gtol
-    return decrement <= least * least * cost or cost <= zero
+    return decrement <= least * least * cost
 
 
 def one_step_left(decrement: float, cost: float, last: float, gtol: float, agreed: bool) -> bool:

@@ -49,12 +49,12 @@ class Termination:
     """Cosine between residuals and tangent space that is small enough."""
     freedom: int
     """Degrees of freedom: residuals less parameters."""
+    ceiling: float
+    """Mean cost when every residual is beyond the scale of a bounded loss."""
     digits: bool
     """Whether to go on until the parameters have their digits."""
     bounded: bool
     """Whether the last step may be taken on the strength of its bound."""
-    zero: float = 0.0
-    """Mean cost that is rounding: residuals 1e-15 of those at the start."""
     small_changes: int = 0
     """Steps in a row that hardly changed the cost, as predicted."""
     small_step: bool = False
@@ -74,7 +74,7 @@ class Termination:
         if gtol is None:
             gtol = DIGITS if few else TOLERANCE / math.sqrt(freedom)
         bounded = options.certificate == "bound" and options.gtol is None and not few
-        return cls(options.ftol, options.xtol, gtol, freedom, few, bounded)
+        return cls(options.ftol, options.xtol, gtol, freedom, problem.cost_bound, few, bounded)
 
     def stepped(
         self, model: QuadraticModel, change: float, predicted: float, squared_length: float, tries: int, plain: bool
@@ -94,15 +94,15 @@ class Termination:
 
     def distance(self, model: QuadraticModel) -> float:
         """Distance to the minimum of the model, in standard errors."""
-        if not model.cost > self.zero:
+        if not model.cost > 0.0:
             return 0.0
         return math.sqrt(self.freedom * max(model.decrement, 0.0) / model.cost)
 
     def converged(self, model: QuadraticModel) -> Status | None:
         """The status to stop with at this point, or None to go on."""
-        if rules.gradient_vanishes(model.decrement, model.cost, self.gtol, self.zero, self.last_decrement):
-            # Without any weight the gradient vanishes, too.
-            return Status.GRADIENT if model.informed or model.cost <= self.zero else Status.NOT_DETERMINED
+        if rules.gradient_vanishes(model.decrement, model.cost, self.gtol, self.last_decrement):
+            # It vanishes, too, where every residual is beyond the scale of a bounded loss.
+            return Status.NOT_DETERMINED if model.cost >= (1.0 - 1e-9) * self.ceiling else Status.GRADIENT
         if self.small_changes and model.decrement <= self.ftol * model.cost:
             return Status.COST
         if self.small_step and self.next_step_is_short(model):

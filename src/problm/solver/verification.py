@@ -35,13 +35,14 @@ _MOST_CUTS = 20
 _MOST_NOISE = 1e-6
 """Rounding of the cost, relative to it, by which a minimum may still be judged."""
 _DIGITS = 1e-10
+_PERFECT = 1e-28
 _DAMPINGS = (0.0, 1e-6, 1e-3, 1.0)
 _EPS = float(np.finfo(np.float64).eps)
 
 
 def verified(run: Run, model: QuadraticModel) -> bool:
     """Whether the cost itself says that the point is a minimum; takes some ten passes over the residuals."""
-    if settled(run, model):
+    if settled(run, model) or perfect(run, model):
         return True
     noise = rounding(run, model.cost)
     if noise > _MOST_NOISE * model.cost:
@@ -49,12 +50,24 @@ def verified(run: Run, model: QuadraticModel) -> bool:
     return 2.0 * model.decrement <= 10.0 * noise or all(_ends(run, model, damping, noise) for damping in _DAMPINGS)
 
 
+def perfect(run: Run, model: QuadraticModel) -> bool:
+    """Whether residuals are nothing but rounding: 1e-14 of what parameters as large as the start contribute to them."""
+    signal = float((model.normal.hessian.diagonal() * _sizes(run, run.start) ** 2).sum()) / model.count
+    return model.cost <= _PERFECT * signal
+
+
 def settled(run: Run, model: QuadraticModel) -> bool:
-    """Whether the Gauss-Newton step changes no parameter in its first ten digits: the end of a fit of exact data, whose
-    residuals are nothing but rounding, so that there are no standard errors to measure by."""
-    theta, step = run.batch.theta, np.abs(model.step(0.0)[0])
-    flat = isinstance(theta, np.ndarray) and theta.shape == step.shape
-    return bool((step <= _DIGITS * (np.abs(theta) if flat else 1.0)).all())
+    """Whether the Gauss-Newton step changes no parameter in its first ten digits: the end of a fit of exact data, where
+    there are no standard errors to measure by."""
+    return bool((np.abs(model.step(0.0)[0]) <= _DIGITS * _sizes(run, run.batch.theta)).all())
+
+
+def _sizes(run: Run, theta: Theta) -> Array:
+    """(d,) sizes of the parameters at a point, the start's included; of rotations and directions one."""
+    start, d = run.start, run.problem.dim
+    if not (isinstance(theta, np.ndarray) and theta.shape == (d,)):
+        return np.ones(d)
+    return np.maximum(np.maximum(np.abs(theta), np.abs(start)), 1e-6 * float(np.abs(start).max(initial=0.0)))
 
 
 def _ends(run: Run, model: QuadraticModel, damping: float, noise: float) -> bool:
