@@ -60,6 +60,7 @@ class CompiledProblem(SampledProblem):
     ) -> None:
         super().__init__(columns, kernel.dim, rng, [loadable_type(c) for c in columns])
         self.kernel = kernel
+        self.robust = not kernel.loss.is_linear
         self.components, self.cost_bound = kernel.components, kernel.loss.bound
         self.fused = fused
         # Drawing and gathering a row costs some 100 ns, reading it in place by a curve's kernel 4 to 10.

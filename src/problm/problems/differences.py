@@ -1,7 +1,9 @@
 """Finite-difference derivatives of residuals (`problm.support.differences`), with SciPy's options.
 
 Steps are relative to the parameter's size, as MINPACK's, but not below a hundredth of its size at the start (one, if it
-starts at zero): otherwise a parameter that passes zero would be moved by less than rounding.
+starts at zero): otherwise a parameter that passes zero would be moved by less than rounding. A parameter may be large
+only because its origin is far away (a peak at a Unix time): where such a step changes residuals by more than a
+thousandth of their size, the steps of that parameter are shortened once and for all.
 """
 
 from __future__ import annotations
@@ -16,6 +18,11 @@ from ..solver.problem import Theta
 from ..support.differences import EPS, derivatives, usual_step
 
 Array = NDArray[np.float64]
+_LARGE = 1e4
+"""Size of a parameter from which its origin may be what makes it large."""
+_LONG = 1e-3
+"""Change of a residual by a step, relative to the largest residual, that shows the step to be too long."""
+_MOST_CUTS = 4
 
 
 class Differences:
@@ -57,6 +64,8 @@ class Differences:
         self._retract, self._map = retract, mapped
         self._step = None if step is None else np.broadcast_to(np.asarray(step, dtype=np.float64), (dim,)).tolist()
         self._typical: list[float] | None = None
+        self._most: list[float] | None = None
+        """Sizes that those of the parameters are cut to, known from the first Jacobian on."""
         self._groups: NDArray[np.int64] | None = None
 
     @property
@@ -83,6 +92,8 @@ class Differences:
         """
         if self.sparsity is not None:
             return self._sparse(evaluate, theta, residuals, longer)
+        if self._most is None and self._retract is None and self._step is None and self.scheme != "cs":
+            self._shorten(evaluate, theta, residuals)
         if not self.parallel:
             return self._derivatives(evaluate, theta, residuals, longer)
         points = [point for point, _ in self._points(theta, residuals, longer)]
@@ -115,10 +126,32 @@ class Differences:
         if self._typical is None:
             self._typical = [size if size > 1e-12 else 1.0 for size in sizes]  # or rounding of zero
         sizes = [max(size, 0.01 * typical) for size, typical in zip(sizes, self._typical, strict=True)]
+        if self._most is not None:
+            sizes = list(map(min, sizes, self._most))
         if self._step is None or self.scheme == "cs":
             return sizes
         usual = usual_step(self.scheme, self.eps)
         return [size * given / usual for size, given in zip(sizes, self._step, strict=True)]
+
+    def _shorten(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array) -> None:
+        """Find the parameters whose usual step is too long for the function, from the largest they could be.
+
+        Only large ones can be: a step of 1.5e-8 of a number below 10^4 is as small as a step has to be.
+        """
+        sizes, step = self._sizes(theta), usual_step("2-point", self.eps)
+        self._most = [np.inf] * self.dim
+        scale = float(np.abs(residuals).max(initial=0.0))
+        for a in range(self.dim):
+            if not (sizes[a] > _LARGE and scale > 0.0 and np.isfinite(scale)):
+                continue
+            least = 64.0 * EPS * sizes[a] / step  # steps that are exact in the parameter's last digits
+            for _ in range(_MOST_CUTS):
+                moved = theta.copy()
+                moved[a] += step * sizes[a]
+                change = float(np.abs(evaluate(moved) - residuals).max(initial=0.0))
+                if change <= _LONG * scale or sizes[a] <= least:
+                    break
+                self._most[a] = sizes[a] = max(1e-4 * sizes[a], least)
 
     def _sparse(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, longer: float) -> Any:
         """Sparse Jacobian (m, d): the parameters of a group move together, since no residual depends on two of them."""

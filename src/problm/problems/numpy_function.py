@@ -83,6 +83,7 @@ class FunctionProblem(Problem):
         rng: np.random.Generator | int | None = 0,
     ) -> None:
         self.fun, self.loss = fun, loss
+        self.robust = not loss.is_linear
         self.jac = jac if callable(jac) else None
         self.dim = dim
         self.components = components

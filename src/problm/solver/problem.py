@@ -48,6 +48,9 @@ class Problem:
     cost_bound: float = math.inf
     """Upper bound of the cost of one block (see `problm.losses.Loss.bound`)."""
 
+    robust: bool = False
+    """Whether a loss other than the square acts on the blocks, for standard errors."""
+
     # --- How to evaluate it -----------------------------------------------------------------------------------------
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         """Sums over the blocks at positions [lo, hi); their costs are written to ``costs`` (hi - lo,), if given.
@@ -177,6 +180,7 @@ class Wrapper(Problem):
     def __init__(self, inner: Problem) -> None:
         self.inner = inner
         self.n, self.dim, self.components, self.cost_bound = inner.n, inner.dim, inner.components, inner.cost_bound
+        self.robust = inner.robust
         self.few, self.least_batch, self.largest_batch = inner.few, inner.least_batch, inner.largest_batch
         self.jump, self.fused, self.learns = inner.jump, inner.fused, inner.learns
         if type(inner).make_batch is not Problem.make_batch:

@@ -160,6 +160,8 @@ class Result:
     residuals_per_block: int = 1
     covariance_root: Array | None = field(default=None, repr=False)
     """B with ``B B^T = (J^T J)^-1``, where the normal equations had lost too many digits."""
+    robust_covariance: Array | None = field(default=None, repr=False)
+    """(d, d) covariance of a robust fit, where it was asked for."""
     fixed: NDArray[np.bool_] | None = field(default=None, repr=False)
     """(d,) true where a parameter was held at its start; None where none was."""
     names: tuple[str, ...] = ()
@@ -198,12 +200,26 @@ class Result:
     @property
     def covariance(self) -> Array:
         """(d, d) covariance of the parameters, ``2 cost / (N - d) (J^T J)^-1``, or ``(J^T J)^-1`` if ``absolute``;
-        pseudo-inverse where singular."""
-        # Ended on a batch, the parameters are those of its rows, and as uncertain.
-        fewer = self.n / self.batch_size
+        pseudo-inverse where singular. With a robust loss that of an M-estimator (`problm.solver.sandwich`)."""
+        fewer = 1.0
+        if not self.complete:
+            # The parameters are those of the batch's rows, and as uncertain, and not quite at their minimum.
+            left = self.batch_size * self.residuals_per_block * self.cosine**2 / max(len(self.grad), 1)
+            fewer = self.n / self.batch_size * (1.0 + left)
+        if (robust := self._sandwich()) is not None:
+            return fewer * robust
         if self.absolute:
             return fewer * self.unscaled_covariance
         return self.unscaled_covariance * (fewer * 2.0 * self.cost / self.degrees_of_freedom)
+
+    def _sandwich(self) -> Array | None:
+        """The covariance of a robust fit, computed when it is first asked for; None for other fits."""
+        if self.robust_covariance is None and self.problem is not None and self.problem.robust and self.fixed is None:
+            from .sandwich import sandwich
+
+            scale = math.sqrt(2.0 * self.cost / self.degrees_of_freedom)
+            self.robust_covariance = sandwich(self.problem, self.x, self.hessian, scale)
+        return self.robust_covariance
 
     @property
     def unscaled_covariance(self) -> Array:

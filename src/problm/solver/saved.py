@@ -48,6 +48,9 @@ def to_dict(result: Any) -> dict[str, Any]:
         "grad": plain(result.grad),
         "hessian": plain(result.hessian),
         "covariance_root": plain(result.covariance_root),
+        "robust_covariance": plain(result._sandwich()),
+        "distance": plain(float(result.distance)),
+        "certificate": result.certificate,
         "active_mask": plain(result.active_mask),
         "fixed": plain(result.fixed),
         "history": plain(result.history.as_dict()),
@@ -76,7 +79,7 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
     hessian = array(data["hessian"], 2, "hessian")
     if hessian.shape != (d, d):
         raise ValueError(f"hessian has shape {hessian.shape}, expected ({d}, {d})")
-    root = data["covariance_root"]
+    root, robust = data["covariance_root"], data.get("robust_covariance")
     names = tuple(str(name) for name in data["names"])
     if names and len(names) != d:
         raise ValueError(f"{len(names)} names for {d} parameters")
@@ -102,6 +105,9 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
         "history": history,
         "active_mask": array(data["active_mask"], 1, "active_mask").astype(np.int64),
         "covariance_root": None if root is None else array(root, 2, "covariance_root"),
+        "robust_covariance": None if robust is None else array(robust, 2, "robust_covariance"),
+        "distance": number(data.get("distance", "NaN")),
+        "certificate": str(data.get("certificate", "none")),
         "fixed": None if data["fixed"] is None else array([int(v) for v in data["fixed"]], 1, "fixed").astype(bool),
         "names": names,
         "absolute": bool(data.get("absolute", False)),

@@ -211,6 +211,7 @@ class DeviceProblem(SampledProblem, Modelled[DeviceModel]):
     def __init__(self, model: DeviceModel, columns: Columns, rng: np.random.Generator | int | None = 0) -> None:
         Modelled.__init__(self, model)
         SampledProblem.__init__(self, columns, model.dim, rng)
+        self.robust = not model.loss.is_linear
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         passes = self.model.passes

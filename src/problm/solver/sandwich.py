@@ -1,0 +1,53 @@
+r"""Standard errors of a robust fit: the asymptotic covariance of an M-estimator.
+
+With a robust loss neither ``J^T W J`` is the curvature of the cost, nor is the cost a variance. The estimate has the
+covariance ``A^-1 B A^-1`` (Huber 1967), where A is the matrix of second derivatives of the cost and B the sum of outer
+products of the rows' gradients. Both are sums over rows of a smooth function, so that a random sample of ten thousand
+rows gives them to a per cent: A by differences of the gradient over one standard error to both sides, B by one
+linearisation. Nothing is assumed about the noise but that rows are independent.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .information import inverse_root
+from .problem import Problem, Theta
+
+Array = NDArray[np.float64]
+_ROWS = 10_000
+_LEAST = 0.05
+"""Curvature of the cost, relative to that of ``J^T W J``, below which the minimum is too flat to tell."""
+
+
+def sandwich(problem: Problem, theta: Theta, hessian: Array, scale: float) -> Array | None:
+    """(d, d) covariance of the parameters at the minimum ``theta``; None where the cost is not convex there.
+
+    Parameters
+    ----------
+    hessian : (d, d) ``J^T W J`` over all rows.
+    scale : rough size of a residual, for the steps of the differences.
+    """
+    n, d = problem.n, problem.dim
+    size = min(n, max(_ROWS, 100 * d))
+    size = n if size == n else min(problem.boundary(size), n)
+    root, _ = inverse_root(hessian)
+    share = n / size
+
+    def gradient(step: Array) -> Array:
+        moved = problem.retract(theta, step)
+        return root.T @ problem.linearize(moved, 0, size, outer=False, costs=None).gradient
+
+    columns = [(gradient(scale * v) - gradient(-scale * v)) * (0.5 * share / scale) for v in root.T]
+    curvature = np.array(columns).reshape(len(columns), -1)
+    curvature = 0.5 * (curvature + curvature.T)
+    if not np.isfinite(curvature).all() or np.linalg.eigvalsh(curvature).min(initial=math.inf) < _LEAST:
+        return None
+    normal = problem.linearize(theta, 0, size, outer=True, costs=None)
+    noise = root.T @ normal.covariance() @ root * n
+    half = root @ np.linalg.inv(curvature)
+    freedom = n * problem.components / max(n * problem.components - d, 1)
+    return half @ noise @ half.T * freedom

@@ -1,0 +1,62 @@
+"""Standard errors cover: of robust fits, and of fits that end on a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import problm
+
+TRUTH = np.array([2.5, 1.3, 0.5])
+DECAY = problm.formula("a*exp(-b*x) + c")
+NOISE = {
+    "normal": lambda rng, n: rng.standard_normal(n),
+    "heavy": lambda rng, n: rng.standard_t(3, n),
+    "outliers": lambda rng, n: np.where(rng.random(n) < 0.2, rng.normal(0, 8, n), rng.standard_normal(n)),
+}
+
+
+def errors(noise, n, runs, **options):
+    """(runs, 3) errors of the parameters in the standard errors that the fits claim."""
+    found = []
+    for seed in range(runs):
+        rng = np.random.default_rng([9, seed])
+        x = rng.uniform(0, 4, n)
+        y = DECAY(x, *TRUTH) + 0.2 * NOISE[noise](rng, n)
+        fit = problm.least_squares(DECAY, [2, 1, 0.4], data=(x, y), **options)
+        found.append((fit.x - TRUTH) / fit.standard_errors)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("noise", NOISE)
+@pytest.mark.parametrize("loss", ["huber", "soft_l1", "cauchy"])
+def test_errors_of_robust_fits_cover(loss, noise):
+    z = errors(noise, 2000, 80, loss=loss, f_scale=0.2)
+    assert 0.85 < np.sqrt((z**2).mean()) < 1.15
+
+
+def test_errors_of_a_fit_that_ended_on_a_batch_are_those_of_its_rows():
+    z = errors("normal", 100_000, 60, accuracy=1e-2)
+    assert 0.75 < np.sqrt((z**2).mean()) < 1.25
+
+
+def test_a_function_and_a_formula_agree():
+    rng = np.random.default_rng(3)
+    x = rng.uniform(0, 4, 5000)
+    y = DECAY(x, *TRUTH) + 0.2 * NOISE["outliers"](rng, 5000)
+    of_formula = problm.least_squares(DECAY, [2, 1, 0.4], data=(x, y), loss="cauchy", f_scale=0.2)
+    of_function = problm.least_squares(
+        lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y, [2, 1, 0.4], data=(x, y), loss="cauchy", f_scale=0.2
+    )
+    np.testing.assert_allclose(of_function.standard_errors, of_formula.standard_errors, rtol=1e-4)
+
+
+def test_they_survive_a_file(tmp_path):
+    rng = np.random.default_rng(4)
+    x = rng.uniform(0, 4, 3000)
+    y = DECAY(x, *TRUTH) + 0.2 * NOISE["heavy"](rng, 3000)
+    fit = problm.least_squares(DECAY, [2, 1, 0.4], data=(x, y), loss="huber", f_scale=0.2)
+    fit.save(tmp_path / "fit.json")
+    loaded = problm.Result.load(tmp_path / "fit.json")
+    np.testing.assert_array_equal(loaded.standard_errors, fit.standard_errors)
+    assert (loaded.certified, loaded.certificate, loaded.distance) == (True, fit.certificate, fit.distance)
