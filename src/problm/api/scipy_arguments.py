@@ -42,6 +42,7 @@ class SolverOptions(TypedDict, total=False):
     max_batch: int | None
     accuracy: float | None
     confidence: float
+    certificate: str
     keep_path: bool
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: float
