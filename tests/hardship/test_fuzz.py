@@ -266,6 +266,8 @@ def test_nothing_runs_what_it_reads():
         for path in sorted(SOURCE.rglob("*.py"))
         for fault in _faults(ast.parse(path.read_text(encoding="utf-8")))
     ]
-    assert found == [f"{os.path.join('jit', 'cache.py')}: imports pickle"]  # machine code, which is code by nature
+    # Machine code, which is code by nature; and a result that asks whether it can be pickled, and reads nothing.
+    places = [("jit", "build.py"), ("jit", "cache.py"), ("solver", "result.py")]
+    assert found == [f"{os.path.join(*place)}: imports pickle" for place in places]
     examples = "import pickle; eval('1'); np.load('a'); np.load('a', allow_pickle=True); os.system('x')"
     assert len(list(_faults(ast.parse(examples)))) == 5  # the walk sees what it looks for

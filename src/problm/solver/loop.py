@@ -36,7 +36,7 @@ from .policies.acceptance import Step, Verdict
 from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run, Stop
-from .verification import verified, way_down
+from .verification import perfect, settled, verified, way_down
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -195,7 +195,9 @@ class Loop(Run):
         """The outcome at this point, if there is one: convergence on all residuals, or the accuracy asked for."""
         if self.batch.full:
             status = self.termination.converged(system)
-            if status is None and self.termination.crawls():
+            if status is None and perfect(self, system) and settled(self, system):
+                self.verified, status = True, Status.COST
+            elif status is None and self.termination.crawls():
                 self.verified = verified(self, system)
                 status = Status.COST if self.verified else None
                 self.termination.small_changes = 0
