@@ -26,7 +26,7 @@ from ..support.descriptors import ROW_NUMBER, describe, loadable, loadable_type
 from ..support.reduction import add_pairwise
 from ..support.threads import available_threads, pool
 from .evaluator import BLOCK, EVALUATOR, FASTMATH, evaluator
-from .passes import costs_chunk, leverage_chunk, linearize_chunk, rows_chunk, tools
+from .passes import concentration_chunk, costs_chunk, linearize_chunk, rows_chunk, tools
 
 __all__ = [
     "BLOCK",
@@ -188,13 +188,13 @@ class Kernel:
             triangle = np.linalg.qr(np.vstack([triangle, both.reshape(-1, d + 1)]), mode="r")
         return np.asarray(triangle)
 
-    def largest_leverage(self, theta: Array, columns: NDArray[np.int64], n: int, root: Array) -> float:
-        """The largest ``w ||J_i root||^2`` of the first ``n`` rows, for ``root`` (d, rank)."""
+    def concentration(self, theta: Array, columns: NDArray[np.int64], n: int, root: Array) -> Array:
+        """``sum h_i U_i^T U_i`` over the first ``n`` rows, (rank, rank), with ``U_i = sqrt(w_i) J_i root``."""
         root = np.ascontiguousarray(root)
-        return max(
-            leverage_chunk(self.address, theta, columns, lo, min(lo + CHUNK, n), *self.fixed, root)
-            for lo in range(0, n, CHUNK)
-        )
+        sums = np.zeros((root.shape[1], root.shape[1]))
+        for lo in range(0, n, CHUNK):
+            concentration_chunk(self.address, theta, columns, lo, min(lo + CHUNK, n), *self.fixed, root, sums)
+        return sums + np.tril(sums, -1).T
 
     def _rows(self, theta: Array, columns: NDArray[np.int64], lo: int, hi: int, jacobian: int, values: Array) -> None:
         """What the evaluator computes for the rows [lo, hi)."""

@@ -212,16 +212,16 @@ def costs_chunk(  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(_f8(*_CHUNK_ARGS, _f8[:, ::1]), **_compiled)
-def leverage_chunk(  # type: ignore[no-untyped-def]
-    evaluator, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, root
+@njit(types.void(*_CHUNK_ARGS, _f8[:, ::1], _f8[:, ::1]), **_compiled)
+def concentration_chunk(  # type: ignore[no-untyped-def]
+    evaluator, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, root, sums
 ):
-    """The largest ``w ||J_i root||^2`` of rows [lo, hi), with root (d, rank); NaN if one is not a number."""
+    """Add ``sum h_i U_i^T U_i`` of rows [lo, hi) to ``sums`` (rank, rank), with U_i = sqrt(w_i) J_i root."""
+    rank = root.shape[1]
     rows = np.empty((columns.shape[0], BLOCK))
     out = np.empty((p * (1 + d), BLOCK))
-    cost, weight, white, found = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    cost, weight, found, white = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty((p * rank, BLOCK))
     load, robust = _tool(tools, 0), _tool(tools, 2)
-    largest = 0.0
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
@@ -231,22 +231,27 @@ def leverage_chunk(  # type: ignore[no-untyped-def]
             found[i] = 0.0
             weight[i] = 1.0
         for c in range(p):
-            for k in range(root.shape[1]):
+            for k in range(rank):
+                at = c * rank + k
                 for i in range(m):
-                    white[i] = 0.0
+                    white[at, i] = 0.0
                 for a in range(d):
                     for i in range(m):
-                        white[i] += out[p + c * d + a, i] * root[a, k]
+                        white[at, i] += out[p + c * d + a, i] * root[a, k]
                 for i in range(m):
-                    found[i] += white[i] * white[i]
+                    found[i] += white[at, i] * white[at, i]
         if code != 0:
             call_robust(robust, out, m, p, code, scale, cost, weight)
         for i in range(m):
-            h = weight[i] * found[i]
-            if not h <= largest:
-                largest = h
+            found[i] *= weight[i] * weight[i]
+        for c in range(p):
+            for k in range(rank):
+                for j in range(k + 1):
+                    total = 0.0
+                    for i in range(m):
+                        total += found[i] * white[c * rank + k, i] * white[c * rank + j, i]
+                    sums[k, j] += total
         pos += m
-    return largest
 
 
 @njit(types.void(*_CHUNK_ARGS[:9], _i8, _i8, _f8[:, ::1]), nogil=True, error_model="numpy")

@@ -98,8 +98,8 @@ class CompiledProblem(SampledProblem):
         """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""
         return self.kernel.factor(self._point(theta), self._columns(lo, hi), hi - lo)
 
-    def largest_leverage(self, theta: Theta, lo: int, hi: int, root: Array) -> float:
-        return self.kernel.largest_leverage(self._point(theta), self._columns(lo, hi), hi - lo, root)
+    def concentration(self, theta: Theta, lo: int, hi: int, root: Array) -> Array | None:
+        return self.kernel.concentration(self._point(theta), self._columns(lo, hi), hi - lo, root)
 
     def for_compiled_loop(self) -> tuple[Any, ...] | None:
         known = self._moves is not None or (self._encode is None and self.move is None)

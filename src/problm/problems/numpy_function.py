@@ -180,16 +180,16 @@ class FunctionProblem(Problem):
             triangle = np.linalg.qr(np.vstack([triangle, columns.T]), mode="r")
         return np.asarray(triangle)
 
-    def largest_leverage(self, theta: Theta, lo: int, hi: int, root: Array) -> float:
-        largest = 0.0
+    def concentration(self, theta: Theta, lo: int, hi: int, root: Array) -> Array:
+        sums = np.zeros((root.shape[1], root.shape[1]))
         for _, _, rows in self._chunks(lo, hi):
             residuals = self._residuals(theta, rows)
             white = root.T @ as_dense(self._jacobian(theta, rows, residuals))
-            squares = np.einsum("rk,rk->k", white, white)
             if not self.loss.is_linear:
-                squares *= self._weights(residuals)
-            largest = max(largest, float(squares.reshape(-1, self.components).sum(axis=1).max()))
-        return largest
+                white *= np.sqrt(self._weights(residuals))
+            squares = np.einsum("rk,rk->k", white, white).reshape(-1, self.components).sum(axis=1)
+            sums += (white * np.repeat(squares, self.components)) @ white.T
+        return sums
 
     def uncertainty(self, theta: Theta, lo: int, hi: int) -> Array | None:
         """Norms (d,) of what the columns of the weighted Jacobian change when the steps of the differences double.

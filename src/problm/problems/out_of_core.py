@@ -106,8 +106,8 @@ class ChunkedProblem(Modelled[RowModel]):
             parts.append(group.linearize(theta, 0, b - a, outer=False, costs=kept))
         return as_units(parts)
 
-    def largest_leverage(self, theta: Theta, lo: int, hi: int, root: Array) -> float | None:
-        return self.model.problem(self._rows(lo, hi)).largest_leverage(theta, 0, hi - lo, root)
+    def concentration(self, theta: Theta, lo: int, hi: int, root: Array) -> Array | None:
+        return self.model.problem(self._rows(lo, hi)).concentration(theta, 0, hi - lo, root)
 
     def costs(self, theta: Theta, lo: int, hi: int) -> Array:
         if hi - lo == self.n:

@@ -114,9 +114,9 @@ class Batch:
             self.jacobian_calls += 2
         return errors
 
-    def largest_leverage(self, root: Array) -> float | None:
-        """`problm.solver.problem.Problem.largest_leverage` of the batch's blocks at theta."""
-        found = self.problem.largest_leverage(self.theta, 0, self.size, root)
+    def concentration(self, root: Array) -> Array | None:
+        """`problm.solver.problem.Problem.concentration` of the batch's blocks at theta."""
+        found = self.problem.concentration(self.theta, 0, self.size, root)
         if found is not None:
             self.jacobian_rows += self.size
             self.jacobian_calls += 1

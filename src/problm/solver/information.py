@@ -5,32 +5,35 @@ thousand) still proposes a step along it, made of noise, and rows that are held 
 the cost sees the damage, and a line that is lost is never found again. So before a step is computed, every direction v
 of the parameters has to be informed by enough rows. With the rows' derivatives J_i, weights of the loss included,
 
-    rows(v) = (sum (J_i v)^2)^2 / sum (J_i v)^4  >=  1 / max_i h_i,      h_i = J_i H^-1 J_i^T,
+    rows(v) = (sum (J_i v)^2)^2 / sum (J_i v)^4,
 
-where H is the sum over the batch. The leverages h_i do not change when parameters are shifted, scaled or mixed, and
-their largest bounds the effective number of rows of all directions at once.
+rows that are alike count as many, one that outweighs all others as one. With ``H = B^-T B^-1`` the sum over the batch
+and ``U_i = J_i B``, every direction is a unit vector u there, ``sum (U_i u)^2 = 1``, and by Cauchy and Schwarz
 
-Leverages cost about as much as a linearisation, so they are computed once per batch size, and again where the matrix H
-of the batch has changed by half in some direction since.
+    1 / rows = sum (U_i u)^4  <=  sum h_i (U_i u)^2,      h_i = ||U_i||^2, the leverage of row i:
+
+the largest eigenvalue of ``sum h_i U_i^T U_i`` bounds all directions at once. It does not change when parameters are
+shifted, scaled or mixed.
+
+The sum costs about as much as a linearisation, so it is computed once per batch size.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dtrtri
 
-from ..linalg.dense import identity
 from ..linalg.normal import Normal
 from .batch import Batch
 
 Array = NDArray[np.float64]
-LEAST_ROWS = 20.0
-"""Rows that have to inform every direction. Of 150 fits of one line in 10^5 or 10^6 channels, 10 % to 0.002 % of them
-wide, 37 lose the line without the rule and none with 10, 20 or 40."""
+LEAST_ROWS = 10.0
+"""Effective rows that have to inform every direction. Of 400 fits of one line in 10^5 or 10^6 channels, 10 % to 0.002 %
+of them wide, about 100 lose the line without the rule and none with 10 or 20; of 400 others one does with 10, a line
+too faint for a batch of a thousand rows."""
 _PIVOT = 1e-7
 """Pivot of the Cholesky factor of H with a unit diagonal below which a direction counts as not informed at all."""
 MOST_FACTOR = 32.0
@@ -42,22 +45,20 @@ class Information:
     """Memory of the last check."""
 
     size: int = 0
-    _root: Array | None = None
-    """(d, d) B with ``B B^T`` the inverse of the mean H of the batch at the last check, where it was regular."""
+    """Blocks of the batch that was checked last."""
 
     def needed(self, batch: Batch, normal: Normal) -> float:
-        """Factor by which the batch should grow before it proposes a step; 1 if it has enough information."""
-        if self.size == normal.count and self._root is not None:
-            change = self._root.T @ normal.hessian @ self._root / normal.count - identity(len(self._root))
-            if float(np.vdot(change, change)) < 0.25:
-                return 1.0
-        root, regular = inverse_root(normal.hessian)
-        largest = batch.largest_leverage(root)
-        if largest is None:
+        """How many times as many rows the batch should hold before it proposes a step; 1 where it knows enough."""
+        if self.size == normal.count:
             return 1.0
-        self.size, self._root = normal.count, root * math.sqrt(normal.count) if regular else None
-        if not math.isfinite(largest) or (regular and largest * LEAST_ROWS <= 1.0):
-            return 1.0  # the loop itself deals with numbers that are not finite
+        self.size = normal.count
+        root, regular = inverse_root(normal.hessian)
+        concentration = batch.concentration(root)
+        if concentration is None or not np.isfinite(concentration).all():
+            return 1.0  # the loop itself deals with what is not finite
+        largest = float(np.linalg.eigvalsh(concentration)[-1]) if concentration.size else 1.0
+        if regular and largest * LEAST_ROWS <= 1.0:
+            return 1.0
         return min(max(1.5 * LEAST_ROWS * largest, 2.0), MOST_FACTOR)
 
 

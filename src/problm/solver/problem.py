@@ -125,8 +125,9 @@ class Problem:
         """Norms (d,) of the errors of the columns of the weighted Jacobian; None: it is exact."""
         return None
 
-    def largest_leverage(self, theta: Theta, lo: int, hi: int, root: Array) -> float | None:
-        """The largest ``||J_i root||^2`` of the blocks at [lo, hi), weighted by the loss, for ``root`` (d, rank).
+    def concentration(self, theta: Theta, lo: int, hi: int, root: Array) -> Array | None:
+        """``sum h_i U_i^T U_i`` over the blocks at [lo, hi), (rank, rank): U_i is the weighted ``J_i root``, root (d,
+        rank), and h_i the sum of its squares.
 
         With it a batch knows when it has too few rows for a parameter (`problm.solver.information`); None: it does not.
         """
@@ -216,8 +217,8 @@ class Wrapper(Problem):
     def uncertainty(self, theta: Theta, lo: int, hi: int) -> Array | None:
         return self.inner.uncertainty(theta, lo, hi)
 
-    def largest_leverage(self, theta: Theta, lo: int, hi: int, root: Array) -> float | None:
-        return self.inner.largest_leverage(theta, lo, hi, root)
+    def concentration(self, theta: Theta, lo: int, hi: int, root: Array) -> Array | None:
+        return self.inner.concentration(theta, lo, hi, root)
 
     def moments(self, values: Array, lo: int, hi: int) -> Array | Moments:
         return self.inner.moments(values, lo, hi)

@@ -129,7 +129,7 @@ class Result:
     batch_size: int
     """Blocks in the last batch; n when the solve ended on all of them."""
     grad: Array
-    """(d,) gradient of the cost at x, summed as the cost is."""
+    """(d,) gradient of the cost at x, summed as the cost is; one step before x with the certificate ``"bound"``."""
     optimality: float
     """Largest absolute entry of the gradient, where bounds do not hold it."""
     cosine: float
