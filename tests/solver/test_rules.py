@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from numba import njit
+from numba.extending import register_jitable
 
 from problm.solver import compiled_loop, rules
 
@@ -29,6 +30,8 @@ def arguments(rule, rng):
 @pytest.mark.parametrize("rule", rules.COMPILED, ids=lambda rule: rule.__name__)
 def test_a_compiled_rule_gives_the_same_bits(rule):
     assert vars(compiled_loop).get(rule.__name__, rule) is rule
+    for other in rules.COMPILED:
+        register_jitable(error_model="numpy")(other)  # rules call one another
     compiled = njit(error_model="numpy")(rule)
     rng = np.random.default_rng(0)
     for _ in range(2000):

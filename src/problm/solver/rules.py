@@ -22,6 +22,9 @@ SMALL_CHANGE = 1e-8
 """Relative change of the cost that counts as next to nothing."""
 SHORT_WAY = 1e-2
 """Decrease of the cost, relative to it, that a step promises whose contraction is believed."""
+LAST_STEP = 2.5e-7
+"""Decrease of the cost, relative to it, by a last step that is taken on its word: so short that the matrix H, of which
+covariances are made, is that of the end to a thousandth."""
 MOST_RATE = 0.3
 """Contraction up to which the last step may be taken on its word."""
 CRAWL = 100
@@ -111,7 +114,8 @@ def one_step_left(decrement: float, cost: float, last: float, gtol: float, agree
     Believed only where that one was short already: how a long step contracts says nothing about the next.
     """
     rate = contraction(decrement, last)
-    if not (agreed and 0.0 < rate < MOST_RATE and last <= SHORT_WAY * cost and decrement <= 1e4 * gtol * gtol * cost):
+    short = decrement <= 1e4 * gtol * gtol * cost and decrement <= LAST_STEP * cost and last <= SHORT_WAY * cost
+    if not (agreed and short and 0.0 < rate < MOST_RATE):
         return False
     left = rate / (1.0 - rate)
     return left * left * decrement <= 0.25 * gtol * gtol * cost

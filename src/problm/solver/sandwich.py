@@ -35,6 +35,8 @@ def sandwich(problem: Problem, theta: Theta, hessian: Array, scale: float) -> Ar
     size = min(n, max(_ROWS, 100 * d))
     size = n if size == n else min(problem.boundary(size), n)
     root, _ = inverse_root(hessian)
+    if not scale > 0.0 or hessian.shape != (d, d):  # a perfect fit, or parameters that the problem does not see
+        return None
     share = n / size
 
     def gradient(step: Array) -> Array:

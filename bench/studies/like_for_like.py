@@ -1,0 +1,154 @@
+"""The default against our own Levenberg-Marquardt, everything else equal: kernels, tolerances, starts, pyramid, seeds.
+
+    OMP_NUM_THREADS=1 python -m bench.studies.like_for_like [--data DIR] [--largest 1000000]
+
+CPU time on one thread of the whole call, to the end that each of them declares; the two take turns, and the least of
+three calls counts for each. A ratio above one means that batches pay. Medians are over the starts or pairs of a row,
+which are fixed beforehand by the seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import problm
+from problm.api.curve_fit import fit
+
+from ..data import problems, sources, stand_ins
+from ..data.instances import FORMULAS, poses_near
+from ..harness import record
+from ..harness.summary import markdown_table
+
+SEED = 7100
+REPEATS = 3
+Call = Callable[..., Any]
+CURVES = {
+    "exponential": problems.exponential,
+    "double Gaussian + line": problems.double_gaussian,
+    "damped sine, heavy tails": problems.damped_sine,
+}
+PAIRS = ("head", "hartley", "unionhouse", "oldclassicswing", "johnssonb", "napiera", "barrsmith", "library", "sene")
+
+
+def curves(sizes: list[int]) -> Iterator[tuple[str, int, list[Call]]]:
+    for name, make in CURVES.items():
+        for n in sizes:
+            made = make(n, SEED, starts=5)
+            model = problm.formula(FORMULAS[name])
+            yield (
+                f"curve: {name}", n,
+                [lambda m=model, d=made.data, s=s, **o: fit(m, *d, s, threads=1, **o) for s in made.starts],
+            )  # fmt: skip
+
+
+def poses(sizes: list[int]) -> Iterator[tuple[str, int, list[Call]]]:
+    for n in sizes:
+        views = stand_ins.matches(SEED, n)
+        starts = poses_near(np.random.default_rng(SEED), views.R, views.t, 5, 0.2, 0.3)
+
+        def refine(start: Any, views: Any = views, **options: Any) -> Any:
+            initial = start[:9].reshape(3, 3), start[9:]
+            return problm.essential_matrix(views.x1, views.x2, views.K, robust=False, initial=initial, **options).result
+
+        yield "essential matrix, refined", n, [lambda s=s, r=refine, **o: r(s, **o) for s in starts]
+    for n in sizes:
+        mixed = [stand_ins.matches(SEED + k, n, inliers=0.6) for k in range(3)]
+        yield (
+            "essential matrix, robust", n,
+            [lambda v=v, **o: problm.essential_matrix(v.x1, v.x2, v.K, **o).result for v in mixed],
+        )  # fmt: skip
+
+
+def bundles(sizes: list[int]) -> Iterator[tuple[str, int, list[Call]]]:
+    for n in sizes:
+        made = [stand_ins.tracks(SEED + k, 5, n) for k in range(3)]
+        yield (
+            "affine bundle, 5 views", n,
+            [
+                lambda t=t, **o: problm.affine_bundle_adjustment(
+                    t.observations, (t.rotations, t.translations), depths=t.depths, threads=1, **o
+                ).result
+                for t in made
+            ],
+        )  # fmt: skip
+
+
+def pairs(data: str | None) -> Iterator[tuple[str, int, list[Call]]]:
+    if data is None:
+        return
+    for name in PAIRS:
+        first, second = sources.adelaide_images(data, name, 300_000)
+        yield (
+            f"align: {name}", first.size,
+            [lambda a=first, b=second, **o: problm.align(a, b, threads=1, **o).result],
+        )  # fmt: skip
+
+
+def timed(call: Call, **options: Any) -> tuple[float, Any]:
+    began = time.process_time()
+    result = call(**options)
+    return time.process_time() - began, result
+
+
+def measure(call: Call) -> dict[str, Any]:
+    """Seconds of both, their ratio, passes, and how far the default ends above LM."""
+    times: dict[str, list[float]] = {"ours": [], "lm": []}
+    for _ in range(REPEATS):
+        seconds, ours = timed(call)
+        times["ours"].append(seconds)
+        seconds, lm = timed(call, acceptance="full")
+        times["lm"].append(seconds)
+    best = {name: min(found) for name, found in times.items()}
+    return {
+        **best, "ratio": best["lm"] / best["ours"], "passes": ours.jacobian_passes, "lm passes": lm.jacobian_passes,
+        "above": ours.cost / lm.cost - 1.0, "success": bool(ours.success),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default=os.environ.get("PROBLM_DATA") or None)
+    parser.add_argument("--largest", type=int, default=10_000_000)
+    parser.add_argument("-o", "--output", type=Path, default=record.RESULTS)
+    arguments = parser.parse_args()
+    began = time.perf_counter()
+    sizes = [n for n in (10_000, 100_000, 1_000_000, 10_000_000) if n <= arguments.largest]
+    small = [n for n in (20_000, 200_000, 1_000_000) if n <= arguments.largest]
+    rows = []
+    cases = [*curves(sizes[:-1] if len(sizes) > 3 else sizes), *poses(small), *bundles([10_000, 100_000])]
+    for name, n, calls in [*cases, *pairs(arguments.data), *(curves(sizes[3:]) if len(sizes) > 3 else ())]:
+        found = [measure(call) for call in calls]
+        ratios = [f["ratio"] for f in found]
+        row = {"problem": name, "n": n, "ratio": record.spread(ratios), "runs": found}
+        rows.append(row)
+        print(f"{name}, N = {n:,}: {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+    cells = [
+        [
+            r["problem"], f"{r['n']:,}", record.told(r["ratio"]),
+            f"{1e3 * median(f['ours'] for f in r['runs']):.3g}", f"{median(f['passes'] for f in r['runs']):.2f}",
+            f"{median(f['lm passes'] for f in r['runs']):.2f}", f"{max(f['above'] for f in r['runs']):.1e}",
+        ]
+        for r in rows
+    ]  # fmt: skip
+    text = [
+        "# Like for like: the default against our own LM",
+        "CPU time of the whole call on one thread, to the end, everything else equal. *Ratio*: time of LM over time of "
+        "the default, median (least to greatest) over starts, scenes or the pair itself. Passes linearise all rows "
+        "once. *Above*: the largest relative excess of the default's cost over LM's; below zero it ended lower.",
+        markdown_table(["problem", "N", "ratio", "ms", "passes", "LM's", "above"], cells),
+    ]
+    record.write(
+        arguments.output, "like_for_like", text, rows, record.about(seconds=time.perf_counter() - began, seed=SEED)
+    )
+
+
+if __name__ == "__main__":
+    main()
