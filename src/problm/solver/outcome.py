@@ -80,7 +80,8 @@ def _honest(run: Run, status: Status) -> Status:
     if not far.any():
         return status
     before = run.problem.linearize(start, 0, run.problem.n, outer=False, costs=None).hessian.diagonal()
-    gone = run.system.normal.hessian.diagonal() <= _GONE * before
+    had = before > _GONE**2 * float(before.max())  # else it had no influence to lose
+    gone = had & (run.system.normal.hessian.diagonal() <= _GONE * before)
     return Status.RUNS_AWAY if (far & gone).any() else status
 
 
