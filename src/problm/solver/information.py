@@ -31,8 +31,8 @@ from .batch import Batch
 
 Array = NDArray[np.float64]
 LEAST_ROWS = 10.0
-"""Effective rows that have to inform every direction. Of 400 fits of one line in 10^5 or 10^6 channels, 10 % to 0.002 %
-of them wide, about 100 lose the line without the rule and none with 10 or 20; of 400 others one does with 10, a line
+"""Effective rows that have to inform every direction. Of fits of one line in 10^5 or 10^6 channels, 10 % to 0.002 % of
+them wide, 37 of 150 lose the line without the rule, none of 400 with 10 or 20, and one of 400 others with 10: a line
 too faint for a batch of a thousand rows."""
 _PIVOT = 1e-7
 """Pivot of the Cholesky factor of H with a unit diagonal below which a direction counts as not informed at all."""
