@@ -1,11 +1,16 @@
-"""What the tests share: no deadlines (a loaded machine is not a failure), no examples of packages that are missing."""
+"""What the tests share: no deadlines (a loaded machine is not a failure), no examples of packages that are missing.
 
+Continuous integration (``CI`` in the environment) tries the same cases each time, so that what it says of a change is
+about the change; new cases are tried wherever people work, and by ``make fuzz``.
+"""
+
+import os
 import signal
 from importlib.util import find_spec
 
 from hypothesis import settings
 
-settings.register_profile("problm", deadline=None)
+settings.register_profile("problm", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("problm")
 
 collect_ignore = [

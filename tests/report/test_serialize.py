@@ -141,6 +141,12 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.parametrize("mask", [[2**63], [0.5, 0], ["NaN", 1], [2, -1]])
+def test_a_mask_of_bounds_holds_signs_alone(result, mask):
+    with pytest.raises(ValueError, match="active_mask"):
+        problm.Result.from_dict(result.to_dict() | {"active_mask": mask})
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_any_change_is_read_or_refused(result, data):

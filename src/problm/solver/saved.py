@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..report.serialize import array, number, plain, point
 from ..support.files import open_regular, refuse_holes, write_atomically
@@ -103,7 +104,7 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
         "hessian": hessian,
         "singular": bool(data["singular"]),
         "history": history,
-        "active_mask": array(data["active_mask"], 1, "active_mask").astype(np.int64),
+        "active_mask": _signs(data["active_mask"]),
         "covariance_root": None if root is None else array(root, 2, "covariance_root"),
         "robust_covariance": None if robust is None else array(robust, 2, "robust_covariance"),
         "distance": number(data.get("distance", "NaN")),
@@ -115,6 +116,14 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
         **{name: number(data[name]) for name in _NUMBERS},
         **{name: int(data[name]) for name in _COUNTS},
     }
+
+
+def _signs(values: Any) -> NDArray[np.int64]:
+    """`Result.active_mask` from a file: -1, 0 or 1 for each parameter."""
+    mask = array(values, 1, "active_mask")
+    if not np.all(np.isin(mask, (-1, 0, 1))):
+        raise ValueError("active_mask holds other numbers than -1, 0 and 1")
+    return mask.astype(np.int64)
 
 
 def save(result: Any, path: str | os.PathLike[str]) -> None:
