@@ -2,6 +2,9 @@
 
 import copy
 import pickle
+import subprocess
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +63,39 @@ def test_a_result_is_a_mapping_of_scipys_fields():
     for name, value in fit.items():
         assert np.shape(value) == np.shape(theirs[name]), name
     np.testing.assert_allclose(dict(fit)["jac"], theirs.jac, rtol=1e-4, atol=1e-6)
+
+
+def test_a_result_is_scipys():
+    fit = problm.least_squares(residuals, [1.0, 1.0], args=(X, Y))
+    for one in (fit, copy.copy(fit), copy.deepcopy(fit), pickle.loads(pickle.dumps(fit)), replace(fit, cost=1.0)):  # noqa: S301
+        assert isinstance(one, scipy.optimize.OptimizeResult)
+        assert isinstance(one, problm.Result)
+        assert isinstance(one, dict)
+        assert type(one) is problm.Result
+    assert list(fit) == list(fit.keys()) == list(scipy.optimize.least_squares(residuals, [1.0, 1.0], args=(X, Y)))
+    assert len(fit) == len(dict(fit)) == len({**fit}) == len(fit.items())
+    assert {"x", "fun", "success"} <= set(dir(fit))
+    assert fit == fit
+    fit.seen = 3
+    fit["note"] = "mine"
+    fit.update(more=4)
+    assert (fit["seen"], fit.note, fit.pop("more"), "more" in fit, list(fit)[-1]) == (3, "mine", 4, False, "note")
+    assert copy.deepcopy(fit).note == pickle.loads(pickle.dumps(fit)).note == "mine"  # noqa: S301
+    del fit["seen"]
+    with pytest.raises(KeyError):
+        fit["seen"]
+    with pytest.raises(TypeError, match="cannot be deleted"):
+        del fit["x"]
+
+
+def test_a_fit_does_not_import_scipy_optimize():
+    """It takes longer than most fits; and results made before the import are SciPy's after it."""
+    code = (
+        "import sys, problm; fit = problm.least_squares(lambda t: t - 1.0, [0.0, 2.0]);"
+        "assert 'scipy.optimize' not in sys.modules; from scipy.optimize import OptimizeResult;"
+        "assert isinstance(fit, OptimizeResult)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_results_pickle_and_are_copied():

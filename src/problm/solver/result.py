@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import os
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .mapping import ScipysResult
 
 Array = NDArray[np.float64]
 
@@ -114,9 +116,12 @@ class History:
         return {"iteration": self.iteration, **{name: list(getattr(self, name)) for name in names}}
 
 
-@dataclass(slots=True, repr=False)
-class Result:
-    """Outcome of a solve, with SciPy's names where SciPy has them."""
+@dataclass(repr=False, eq=False)
+class Result(ScipysResult):
+    """Outcome of a solve, with SciPy's names where SciPy has them.
+
+    An instance of `scipy.optimize.OptimizeResult`: SciPy's fields are there by attribute and by key.
+    """
 
     x: Any
     """The best point found: (d,), or a point of the manifold."""
@@ -264,52 +269,28 @@ class Result:
             raise RuntimeError("this problem gives no Jacobian of all residuals; hessian and covariance are there")
         return jacobian[:, 0] if jacobian.ndim == 3 and jacobian.shape[1] == 1 else jacobian
 
-    def keys(self) -> tuple[str, ...]:
-        """Names of SciPy's fields: with them ``result["x"]`` and ``dict(result)`` work as for SciPy's results."""
-        return ("x", "cost", "fun", "jac", "grad", "optimality", "active_mask", "nfev", "njev", "status", "message",
-                "success")  # fmt: skip
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.keys():
-            raise KeyError(name)
-        return getattr(self, name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.keys()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A field of SciPy's by name, or ``default``."""
-        return getattr(self, name) if name in self.keys() else default
-
-    def values(self) -> list[Any]:
-        """SciPy's fields; residuals and Jacobian are computed for it."""
-        return [self[name] for name in self]
-
-    def items(self) -> list[tuple[str, Any]]:
-        """Names and SciPy's fields; residuals and Jacobian are computed for it."""
-        return [(name, self[name]) for name in self]
-
     def __getstate__(self) -> dict[str, Any]:
         """Everything; without the problem, as of a result from a file, where its function cannot be pickled."""
-        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        state = dict(self.__dict__)
         try:
             pickle.dumps(self.problem)
         except Exception:
             state["problem"] = None
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return object.__new__, (type(self),), self.__getstate__()
+
+    def __copy__(self) -> Result:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Result:
         """A copy of the numbers; the problem, which nobody changes, is shared."""
-        return replace(
-            self, **{f.name: deepcopy(getattr(self, f.name), memo) for f in fields(self) if f.name != "problem"}
-        )
+        copied = self.__copy__()
+        copied.__dict__.update({n: deepcopy(v, memo) for n, v in self.__dict__.items() if n != "problem"})
+        return copied
 
     def report(self) -> str:
         """A page of text: outcome, parameters with errors and correlations, work done."""
