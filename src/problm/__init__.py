@@ -1,10 +1,10 @@
 """ProBLM: non-linear least squares for very many residuals and few parameters.
 
-Progressive-batching Levenberg-Marquardt: steps are computed on a small random batch, taken when a statistical test
-says that the cost over *all* residuals falls, and the batch grows until it is everything, so that the answer is the
-one that LM gives, for a fraction of the work.
+Progressive-batching Levenberg-Marquardt computes steps on a small random batch and takes a step when a statistical test
+says that the cost over *all* residuals falls. The batch grows until it holds all residuals, so the answer is that of
+LM, for a fraction of the work.
 
-Names are loaded when they are first used, so that ``import problm`` costs next to nothing.
+Names are loaded on first use, so ``import problm`` is cheap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m problm``: the program, where its script is not on the path."""
+"""``python -m problm``: the command line, for when its script is not on the path."""
 
 from .cli import main
 

@@ -1,12 +1,12 @@
-"""A bridge to lmfit: its models and parameters in, its results out, ProBLM in between.
+"""A bridge to lmfit: fit its models and parameters with ProBLM, and get its results.
 
-``problm.lmfit.fit(model, data, params, x=x)`` takes the place of ``model.fit(data, params, x=x)`` and returns an
-``lmfit.model.ModelResult``: ``fit_report()``, ``plot()``, ``eval()``, confidence intervals and the rest are lmfit's
-own, and so is everything before the fit: pandas' indices, lists, missing values, starts. Fixed parameters, bounds and
-expressions are honoured. Needs lmfit, which ProBLM does not install.
+``problm.lmfit.fit(model, data, params, x=x)`` replaces ``model.fit(data, params, x=x)`` and returns an
+``lmfit.model.ModelResult``. Everything after the fit is lmfit's own: ``fit_report()``, ``plot()``, ``eval()``,
+confidence intervals. So is everything before it: pandas indices, lists, missing values, starts. Fixed parameters,
+bounds and expressions are honoured. Needs lmfit, which ProBLM does not install.
 
-Steps are taken on batches of rows. A model that looks beyond its own row, such as a convolution, is recognised and gets
-all rows in every call; complex data are fitted with all rows as well.
+Steps are taken on batches of rows. A model whose rows depend on each other, such as a convolution, is recognised and
+gets all rows in every call. So do complex data.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def minimize(
     Parameters
     ----------
     fcn : callable
-        ``fcn(params, *rows, **kws) -> (k,)`` residuals of the k rows that it is given.
+        ``fcn(params, *rows, **kws) -> (k,)`` residuals of the k given rows.
     params : lmfit.Parameters
     data : tuple of arrays
-        With N rows each, lmfit's ``args``. Without them ``fcn(params, **kws)`` returns all residuals.
+        Arrays with N rows each; lmfit's ``args``. If not given, ``fcn(params, **kws)`` returns all residuals.
     kws : mapping, optional
         Further keywords of ``fcn``.
     **options
-        Of `problm.least_squares`: method, loss, f_scale, max_iter, accuracy, rng, ...
+        Options of `problm.least_squares`: method, loss, f_scale, max_iter, accuracy, rng, ...
 
     Returns
     -------
     lmfit.minimizer.MinimizerResult
-        With lmfit's fields, and ``problm``: the `problm.Result`.
+        lmfit's fields, and the `problm.Result` as ``problm``.
 
     Examples
     --------
@@ -92,19 +92,19 @@ def fit(
     data : (N,) array_like
         Complex data are fitted as two residuals per point.
     params : lmfit.Parameters, optional
-        By default ``model.make_params()`` with the values among the keywords.
+        By default ``model.make_params()`` with the values given as keywords.
     weights : number or (N,) array_like, optional
-        Factors of the residuals, as lmfit's.
+        Factors of the residuals, as in lmfit.
     options, fit_kws : mapping, optional
-        Of `problm.least_squares`: method, loss, f_scale, max_nfev, accuracy, rng, ...
+        Options of `problm.least_squares`: method, loss, f_scale, max_nfev, accuracy, rng, ...
     **keywords
-        Independent variables, arrays of N rows or other values; starts of parameters by name; and ``scale_covar``,
-        ``nan_policy``, ``max_nfev``, ``iter_cb`` and the other arguments of lmfit's ``Model.fit``.
+        Independent variables (arrays of N rows or other values), start values of parameters by name, and the other
+        arguments of lmfit's ``Model.fit``: ``scale_covar``, ``nan_policy``, ``max_nfev``, ``iter_cb``, ...
 
     Returns
     -------
     lmfit.model.ModelResult
-        As lmfit's, with ``method == 'problm'`` and ``problm``: the `problm.Result`.
+        lmfit's result, with ``method == 'problm'`` and the `problm.Result` as ``problm``.
 
     Examples
     --------
@@ -124,16 +124,16 @@ def fit(
 
 
 class _ModelResult(lmfit.model.ModelResult):  # type: ignore[misc]
-    """lmfit's result of a model's fit, which minimises with ProBLM."""
+    """An lmfit result of a model fit that minimises with ProBLM."""
 
     def minimize(self, method: str = "problm", params: Any = None, **kws: Any) -> lmfit.minimizer.MinimizerResult:
-        if method != "problm":  # confidence intervals call lmfit's own
+        if method != "problm":  # confidence intervals call lmfit's own methods
             return super().minimize(method, params, **{n: v for n, v in kws.items() if n in ("max_nfev",)})
         self.result = _solved(self, params, self._rows())
         return self.result
 
     def _rows(self) -> dict[str, NDArray[Any]]:
-        """Data, weights and independent variables that have a row for each point; nothing if they cannot be sliced."""
+        """Data, weights and independent variables with one row per point; empty if they cannot be sliced."""
         data = np.asarray(self.data)
         if data.ndim != 1 or data.dtype.kind not in "fiu" or not data.size:
             return {}
@@ -144,7 +144,7 @@ class _ModelResult(lmfit.model.ModelResult):  # type: ignore[misc]
         return {**known, "data": data, **weights}
 
     def residuals_of(self, params: lmfit.Parameters, rows: Mapping[str, Any]) -> Any:
-        """Residuals of some rows, by lmfit's own function."""
+        """Residuals of some rows, computed by lmfit's own function."""
         if not rows:
             return self.userfcn(params, *self.userargs, **self.userkws)
         independent = {name: value for name, value in rows.items() if name not in ("data", "weights")}
@@ -152,7 +152,7 @@ class _ModelResult(lmfit.model.ModelResult):  # type: ignore[misc]
 
 
 class _Minimizer(lmfit.Minimizer):  # type: ignore[misc]
-    """lmfit's minimizer of a function of parameters and rows."""
+    """An lmfit minimizer of a function of parameters and rows."""
 
     def residuals_of(self, params: lmfit.Parameters, rows: Mapping[str, Any]) -> Any:
         return self.userfcn(params, *(rows.values() if rows else self.userargs), **self.userkws)
@@ -164,7 +164,7 @@ _model_fit = FunctionType(
     "fit",
     lmfit.Model.fit.__defaults__,
 )
-"""lmfit's own ``Model.fit``, whose results minimise with ProBLM: it has no hook for that."""
+"""lmfit's ``Model.fit``, rebound so that its results minimise with ProBLM; lmfit has no hook for that."""
 
 
 def _has_rows(value: Any, n: int) -> bool:
@@ -172,7 +172,7 @@ def _has_rows(value: Any, n: int) -> bool:
 
 
 def _solved(minimizer: Any, params: Any, rows: Mapping[str, NDArray[Any]]) -> lmfit.minimizer.MinimizerResult:
-    """Minimise what an lmfit minimizer holds, and fill lmfit's result with its own functions."""
+    """Minimise an lmfit minimizer's function, and fill lmfit's result by lmfit's own functions."""
     answer = minimizer.prepare_fit(params)
     answer.method = "problm"
     chosen, names = answer.params, answer.var_names
@@ -198,7 +198,7 @@ def _solved(minimizer: Any, params: Any, rows: Mapping[str, NDArray[Any]]) -> lm
     if callable(minimizer.iter_cb):
         options["callback"] = _callback(minimizer, at)
     columns = tuple(rows.values()) or None
-    if columns is None or len(columns[0]) <= inputs.CHECK_UP_TO:  # with lmfit's words for what is not a number
+    if columns is None or len(columns[0]) <= inputs.CHECK_UP_TO:  # lmfit's error message for NaN
         lmfit.minimizer.coerce_float64(residuals(start, *(columns or ())), nan_policy=minimizer.nan_policy)
     found = least_squares(residuals, start, bounds=bounds, data=columns, **options)
     if found.active_mask.any():
@@ -211,7 +211,7 @@ def _solved(minimizer: Any, params: Any, rows: Mapping[str, NDArray[Any]]) -> lm
 def _off_the_bounds(
     found: Result, residuals: Any, start: Array, bounds: tuple[Array, Array], columns: Any, params: Any, options: Any
 ) -> Result:
-    """The better one of a fit that ended on a bound and of one in lmfit's internal variables, which have none."""
+    """The better of a fit that ended on a bound and a fit in lmfit's internal variables, which have no bounds."""
     chosen = [p for p in params.values() if p.vary and p.expr is None]
     for parameter, value in zip(chosen, start.tolist(), strict=True):
         parameter.value = value
@@ -236,7 +236,7 @@ def _limit(max_nfev: Any) -> int | None:
 
 
 def _callback(minimizer: Any, at: Callable[[Array], Any]) -> Callable[..., Any]:
-    """lmfit's callback of parameters, iteration and all residuals; a true value ends the fit."""
+    """Wrap lmfit's callback of parameters, iteration and all residuals; a true return value ends the fit."""
 
     def called(state: Any) -> Any:
         params = at(state.x)
@@ -247,7 +247,7 @@ def _callback(minimizer: Any, at: Callable[[Array], Any]) -> Callable[..., Any]:
 
 
 def _fill(minimizer: Any, answer: Any, found: Result, params: lmfit.Parameters, residual: Array) -> None:
-    """Statistics, errors and correlations, by lmfit's own functions."""
+    """Fill in statistics, errors and correlations by lmfit's own functions."""
     answer.params, answer.residual, answer.problm = params, np.asarray(residual, dtype=np.float64).ravel(), found
     answer.success, answer.message = found.success, found.message
     answer.status, answer.aborted = int(found.status), found.status in (Status.STOPPED, Status.INTERRUPTED)
@@ -258,7 +258,7 @@ def _fill(minimizer: Any, answer: Any, found: Result, params: lmfit.Parameters, 
     robust = "loss" in minimizer.kws and minimizer.kws["loss"] != "linear"
     answer.covar = found.covariance if robust else found.unscaled_covariance
     scaled, minimizer.scale_covar = minimizer.scale_covar, minimizer.scale_covar and not robust
-    with np.errstate(all="ignore"):  # of exact data, whose errors are zero
+    with np.errstate(all="ignore"):  # errors are zero for exact data
         minimizer._calculate_uncertainties_correlations()
     minimizer.scale_covar = scaled
 

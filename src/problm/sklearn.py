@@ -1,4 +1,4 @@
-"""Non-linear regression as a scikit-learn estimator: in pipelines, grid searches and cross-validation.
+"""Non-linear regression as a scikit-learn estimator, for pipelines, grid searches and cross-validation.
 
 >>> from problm.sklearn import NonlinearRegressor
 
@@ -40,13 +40,13 @@ class NonlinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     model : str, model or callable, optional
-        A formula such as ``"a*exp(-b*dose) + c"`` whose data are columns of X: by their names if X is a data frame,
-        else ``x0, x1, ...``, or ``x`` for a single one; a `problm.formula` or a model of `problm.models`, whose
-        variables are the columns of X in order; or a function ``f(x, *params)`` with x of shape (n_samples,) for one
-        column and (n_columns, n_samples) for several, as for `problm.curve_fit`. By default a plane,
+        A formula such as ``"a*exp(-b*dose) + c"`` in the columns of X. Columns go by their names if X is a data frame,
+        else they are ``x0, x1, ...``, or ``x`` if there is one. Or a `problm.formula` or a model of `problm.models`,
+        whose variables are the columns of X in order. Or a function ``f(x, *params)`` with x of shape (n_samples,) for
+        one column and (n_columns, n_samples) for several, as for `problm.curve_fit`. The default is a plane,
         ``intercept + sum of slopes times columns``.
     p0 : (d,) array_like, optional
-        Start; by default guessed from the data (formulas) or ones (functions).
+        Start values; by default guessed from the data for formulas, and ones for functions.
     bounds : (lower, upper)
     loss, f_scale
         Robust loss and its scale, as in `problm.least_squares`.
@@ -58,8 +58,8 @@ class NonlinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     params_ : (d,) fitted parameters.
-    param_names_ : their names; empty if they have none.
-    covariance_ : (d, d) their covariance.
+    param_names_ : names of the parameters; empty if they have none.
+    covariance_ : (d, d) covariance of the parameters.
     result_ : the `problm.Result`, without the data.
     n_iter_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
@@ -124,8 +124,8 @@ class NonlinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Values of the fitted model at rows X, shape (n_samples,).
 
-        With ``return_std`` also their standard errors, (n_samples,), from the parameters' covariance: without
-        the noise of a new measurement.
+        With ``return_std`` also their standard errors, (n_samples,), from the covariance of the parameters. They do not
+        include the noise of a new measurement.
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
@@ -150,9 +150,9 @@ class NonlinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
 
     def _flat_fit(self, X: Array, y: Array, sigma: Array | None) -> Result:
-        """A plane through fewer rows than it has parameters: of all best ones the one of least norm.
+        """Fit a plane to fewer rows than it has parameters: the solution of least norm.
 
-        It lies in the space that the rows span: solve for its coordinates there, which the rows do determine.
+        It lies in the space that the rows span, and the rows determine its coordinates there.
         """
         if limits(self.bounds, np.zeros(X.shape[1] + 1), "the start") is not None:
             raise ValueError(f"bounds: {len(X)} rows do not determine {X.shape[1] + 1} parameters; give more rows")
@@ -216,7 +216,7 @@ def _plane(x: Array, intercept: float, *slopes: float) -> Any:
 
 
 def _refuse_misspelt(model: str, names: list[str], used: list[str]) -> None:
-    """Raise for a name that is nearly that of a column which the formula does not use: it would become a parameter."""
+    """Raise if a name resembles a column that the formula does not use: it would become a parameter."""
     unused = [n for n in names if n not in used and len(n) > 2]
     for word in sorted(_words(model) - set(names)):
         near = get_close_matches(word, unused, 1, 0.7) if len(word) > 2 else []

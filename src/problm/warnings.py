@@ -1,4 +1,4 @@
-"""Warnings of ProBLM's own."""
+"""ProBLM's own warnings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 
 class ProblmWarning(UserWarning):
-    """Base of all warnings that ProBLM gives."""
+    """Base class of all warnings of ProBLM."""
 
 
 class ConvergenceWarning(ProblmWarning):
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """`CovarianceWarning`, made when it is first needed: it is also SciPy's OptimizeWarning, whose import takes longer
-    than most fits."""
+    """Create `CovarianceWarning` on first use: it derives from SciPy's OptimizeWarning, whose import takes longer than
+    most fits."""
     if name != "CovarianceWarning":
         raise AttributeError(f"module 'problm.warnings' has no attribute {name!r}")
     from scipy.optimize import OptimizeWarning

@@ -40,5 +40,5 @@ def test_other_shapes_and_backgrounds():
 
 
 def test_shapes_of_data_are_checked():
-    with pytest.raises(ValueError, match="of one length"):
+    with pytest.raises(ValueError, match="the same length"):
         problm.find_peaks_model([1.0, 2.0], [1.0, 2.0, 3.0])

@@ -242,8 +242,8 @@ class TestErrors:
         ("values", "match"),
         [
             (np.array(["a", "b"]), "must hold numbers"),
-            (np.zeros((0, 2)), "a row for each residual"),
-            (np.float64(3.0), "a row for each residual"),
+            (np.zeros((0, 2)), "one row per residual"),
+            (np.float64(3.0), "one row per residual"),
             (np.asfortranarray(np.zeros((4, 2))), "column by column"),
             (np.zeros(3, dtype=complex), "must hold numbers"),
         ],

@@ -63,7 +63,7 @@ def test_convolution_with_an_instrument():
     np.testing.assert_allclose(seen(X, 2.0, 3.0, 0.5), wide, atol=2e-3)
     fit = problm.fit(seen + L, X, seen(X, 2.0, 3.0, 0.5) + 0.1 * X - 0.2)
     np.testing.assert_allclose(fit.values, [2.0, 3.0, 0.5, 0.1, -0.2], rtol=1e-5)
-    with pytest.raises(ValueError, match="of one length"):
+    with pytest.raises(ValueError, match="the same length"):
         G.convolved([0.0, 1.0], [1.0])
 
 

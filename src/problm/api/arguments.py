@@ -1,4 +1,4 @@
-"""Checking what the user gives, before any work: clear errors that name the argument and the remedy."""
+"""Check the user's arguments before any work: clear errors that name the argument and the remedy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 CHECK_UP_TO = 100_000
-"""Rows up to which all data is checked for NaN at once. Beyond, rows are checked as they are read: looking at
-10^7 rows takes longer than fitting them. The error is the same, and names the row."""
+"""Largest number of rows for which all data are checked for NaN at once. Above it rows are checked as they are read,
+because checking 10^7 rows takes longer than fitting them. The error is the same, and names the row."""
 
 
 def parameters(name: str, value: Any) -> Array:
-    """A start (d,) of finite numbers."""
+    """Return a start (d,) of finite numbers."""
     try:
         array = np.array(value, dtype=np.float64, ndmin=1)
     except (TypeError, ValueError) as error:
@@ -34,17 +34,17 @@ def parameters(name: str, value: Any) -> Array:
 
 
 def refuse_units(name: str, value: Any) -> None:
-    """Raise for units and masks, which would be dropped without a word."""
+    """Raise for units and masks, which would be dropped silently."""
     package = type(value).__module__.partition(".")[0]
     if package in ("astropy", "pint") and (hasattr(value, "unit") or hasattr(value, "units")):
         number = "value" if package == "astropy" else "magnitude"
         raise ValueError(f"{name} has units, which a fit would drop: convert, and pass its .{number}")
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
-        raise ValueError(f"{name} has masked values: leave these rows out of all arrays, or fill them")
+        raise ValueError(f"{name} has masked values: remove these rows from all arrays, or fill them")
 
 
 def column(name: str, value: Any) -> NDArray[Any]:
-    """An array of numbers with rows along the first axis; lists, pandas, polars and PyArrow columns too."""
+    """Return numbers with rows along the first axis, also from lists, pandas, polars and PyArrow columns."""
     refuse_units(name, value)
     if hasattr(value, "to_numpy") and not isinstance(value, np.ndarray):
         value = (
@@ -62,18 +62,18 @@ def column(name: str, value: Any) -> NDArray[Any]:
         array = array.astype(np.float64)
     if array.dtype.kind in "mM":
         raise ValueError(
-            f"{name} holds times (dtype {array.dtype}): say in which unit to fit, for example "
+            f"{name} holds times (dtype {array.dtype}): convert them to numbers in the unit of the fit, for example "
             "(t - t[0]) / np.timedelta64(1, 's')"
         )
     if array.dtype.kind not in "fiuc":
         raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
     if array.ndim == 0:
-        raise ValueError(f"{name} must be an array with one row a residual, got the single value {value!r}")
+        raise ValueError(f"{name} must be an array with one row per residual, got the single value {value!r}")
     return array
 
 
 def columns(data: Any) -> tuple[NDArray[Any], ...]:
-    """The arrays of ``data`` (a tuple, a mapping or one array), all with the same number of rows."""
+    """Return the arrays of ``data`` (a tuple, a mapping or one array), all with the same number of rows."""
     if isinstance(data, Mapping):
         named = [(f"data[{key!r}]", value) for key, value in data.items()]
     elif isinstance(data, (tuple, list)) and not _is_numbers(data):
@@ -81,7 +81,7 @@ def columns(data: Any) -> tuple[NDArray[Any], ...]:
     else:
         named = [("data", data)]
     if not named:
-        raise ValueError("data is empty: give at least one array with a row for each residual")
+        raise ValueError("data is empty: give at least one array with one row per residual")
     arrays = [column(name, value) for name, value in named]
     lengths = {name: len(array) for (name, _), array in zip(named, arrays, strict=True)}
     if len(set(lengths.values())) > 1:
@@ -93,7 +93,7 @@ def columns(data: Any) -> tuple[NDArray[Any], ...]:
 
 
 def checked_columns(data: Any, nan_policy: str) -> tuple[NDArray[Any], ...]:
-    """The arrays of ``data``, without NaN: rows with one are left out (``"omit"``) or named."""
+    """Return the arrays of ``data`` without NaN: rows with NaN are left out (``"omit"``) or named in an error."""
     rows = columns(data)
     if nan_policy == "omit":
         return omit_nan(rows)
@@ -111,8 +111,8 @@ def finite(named: Sequence[tuple[str, NDArray[Any]]]) -> None:
     for name, array in named:
         if array.dtype.kind not in "fc":
             continue
-        # A sum of squares shows it, and `vdot` does not warn where that overflows; on one number cmath is five times as
-        # fast as NumPy.
+        # NaN and infinity show in the sum of squares, and `vdot` does not warn on overflow. On one number cmath is five
+        # times as fast as NumPy.
         if not cmath.isfinite(np.vdot(array, array) if array.ndim == 1 else array.sum()):
             good = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
             if not good.all():
@@ -124,7 +124,7 @@ def finite(named: Sequence[tuple[str, NDArray[Any]]]) -> None:
 
 
 def omit_nan(arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-    """The rows in which no array has a NaN."""
+    """Return the rows in which no array has a NaN."""
     good = np.ones(len(arrays[0]), dtype=bool)
     for array in arrays:
         if array.dtype.kind in "fc":
@@ -132,12 +132,12 @@ def omit_nan(arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     if good.all():
         return tuple(arrays)
     if not good.any():
-        raise ValueError("data: every row has a NaN, so nan_policy='omit' leaves nothing to fit")
+        raise ValueError("data: every row has a NaN, so nan_policy='omit' leaves no rows to fit")
     return tuple(a[good] for a in arrays)
 
 
 def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | None:
-    """Lower and upper bounds (d,) from SciPy's forms, None when all are infinite; the start must lie between."""
+    """Return lower and upper bounds (d,) from SciPy's forms, None if all are infinite; the start must lie inside."""
     if bounds is None:
         return None
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
@@ -175,7 +175,7 @@ def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | No
 
 
 def fixed_mask(fixed: Any, d: int) -> NDArray[np.bool_] | None:
-    """Boolean mask (d,) from a mask or a list of indices; None when nothing is fixed."""
+    """Return a boolean mask (d,) from a mask or a list of indices; None if nothing is fixed."""
     if fixed is None:
         return None
     array = np.asarray(fixed)
@@ -196,7 +196,7 @@ def fixed_mask(fixed: Any, d: int) -> NDArray[np.bool_] | None:
 
 
 def scales(x_scale: Any, d: int) -> Array | None:
-    """Typical sizes (d,) of the parameters, None for those of the Jacobian."""
+    """Return typical sizes (d,) of the parameters; None if they come from the Jacobian."""
     if x_scale is None or (isinstance(x_scale, str) and x_scale == "jac"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The arguments that `least_squares` and `curve_fit` have in common, checked once: `Call`."""
+"""`Call`: the arguments that `least_squares` and `curve_fit` have in common, checked once."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ Array = NDArray[np.float64]
 
 @dataclass(kw_only=True)
 class Call:
-    """How the user called: bounds, loss, tolerances and the rest; see `problm.least_squares`.
+    """The user's arguments: bounds, loss, tolerances and the rest; see `problm.least_squares`.
 
-    Everything is checked when a call is made: before any work, with the name that the start has for the user.
+    They are checked on construction, before any work. Messages use the user's name for the start.
     """
 
     start: Any
     start_name: str = "x0"
     plain: bool = False
-    """Whether the function returns all residuals, as SciPy's."""
+    """Whether the function returns all residuals, as in SciPy."""
     jac: Any = "2-point"
     bounds: Any = (-np.inf, np.inf)
     method: str = "problm"
@@ -71,7 +71,7 @@ class Call:
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any], **known: Any) -> Call:
-        """A call from keywords, of which those that are no arguments are options of the solver."""
+        """Make a call from keywords; keywords that are not arguments are options of the solver."""
         ours = {name: value for name, value in keywords.items() if name in _ARGUMENTS}
         return cls(**known, **ours, options={name: value for name, value in keywords.items() if name not in ours})
 
@@ -107,11 +107,11 @@ class Call:
             raise ValueError(f"nan_policy must be 'reject', 'raise' or 'omit', got {self.nan_policy!r}")
 
     def compiled(self, model: Any, curve: str | None = None) -> RowModel:
-        """The model of rows of a compiled model: of residuals, or of a ``"plain"`` or ``"weighted"`` curve."""
+        """Row model of a compiled model of residuals, or of a ``"plain"`` or ``"weighted"`` curve."""
         return CompiledModel(model, self.dim, self.the_loss, self.threads, curve)
 
     def function(self, fun: Callable[..., Any], jac: Any, written_in: Any = None) -> RowModel:
-        """The model of rows of a function, in NumPy, JAX or PyTorch: as named, or as ``written_in`` is written."""
+        """Row model of a NumPy, JAX or PyTorch function; the backend is as given, or detected from ``written_in``."""
         fun, jac = as_scipy.bind(fun, self.args, self.kwargs), as_scipy.bind(jac, self.args, self.kwargs)
         if not self.plain and not callable(jac):
             model = backend_model(self.backend, fun, self.dim, self.the_loss, self.manifold, written_in)
@@ -121,7 +121,7 @@ class Call:
         return FunctionModel(fun, jac, self.dim, self.the_loss, move=move, limits=self.limits, refused=self.refused)
 
     def fit(self, model: RowModel, data: Any, *, stored: bool = False) -> Result:
-        """The result for data: checked arrays, nothing, or what is ``stored`` elsewhere."""
+        """Fit data: checked arrays, none at all, or data ``stored`` elsewhere."""
         if stored and self.nan_policy == "omit":
             raise ValueError("nan_policy='omit' needs data in memory: remove rows with NaN from the files first")
         settings = Settings(

@@ -1,4 +1,4 @@
-"""Checking a Jacobian against finite differences: `check_jacobian`."""
+"""`check_jacobian`: compare a Jacobian with finite differences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_ROWS = 1000
 class JacobianCheck:
     """Largest disagreement between a Jacobian and central differences.
 
-    ``error`` is relative to the size of the column, floored by the accuracy that the differences can have.
+    ``error`` is relative to the size of the column, but at least to the accuracy of the differences.
     """
 
     ok: bool
@@ -60,7 +60,7 @@ def check_jacobian(
 ) -> JacobianCheck:
     """Compare ``jac`` with central differences of ``fun`` at ``x0``, on at most 1000 random rows.
 
-    Arguments as in `problm.least_squares`. The result is true when they agree, and names the worst row and column.
+    Arguments are those of `problm.least_squares`. The result is true if they agree, and names the worst row and column.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def check_jacobian(
     problem = replace(model, jac="3-point").problem(rows)
     expected = problem.jacobian(start)
     residuals = problem.residuals(start)
-    # Differences with step h carry rounding errors of about eps |r| / h: below that nothing can be told.
+    # Differences with step h have rounding errors of about eps |r| / h; smaller disagreements mean nothing.
     steps = CENTRAL * relative(start if manifold is None else np.zeros(dim))
     floor = 10 * EPS * np.abs(residuals).max(initial=0.0) / steps / tolerance
     column = np.abs(expected).max(axis=(0, 1))

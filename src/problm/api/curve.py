@@ -17,15 +17,15 @@ Columns = tuple[NDArray[Any], ...]
 
 @dataclass
 class Points:
-    """N points: what f gets, what is measured there, and with which error."""
+    """N points: the argument of f, the measured values and their standard deviations."""
 
     x: Any
-    """As f gets it."""
+    """In the form that f receives."""
     y: NDArray[Any]
     sigma: Array | None
     """(N,) or (N, N)."""
     axis: int | None
-    """Along which x has a row for each point; None: it cannot be sliced."""
+    """Axis of x that runs over points; None if x cannot be sliced."""
 
     @property
     def n(self) -> int:
@@ -37,7 +37,7 @@ class Points:
 
     @property
     def columns(self) -> Columns:
-        """x, y[, sigma] with a row for each point; y alone where x cannot be sliced."""
+        """x, y[, sigma] with one row per point; only y if x cannot be sliced."""
         if self.axis is None:
             return (self.y,)
         x = inputs.column("xdata", self.x)
@@ -45,7 +45,7 @@ class Points:
         return (x.T if self.axis == 1 else x, self.y, *errors)
 
     def check(self, nan_policy: str | None, check_finite: bool | None) -> None:
-        """Raise for what is not finite, or leave out points with a NaN."""
+        """Raise for values that are not finite, or leave out points with a NaN."""
         if nan_policy == "omit":
             self._omit()
         elif check_finite or (check_finite is None and self.n <= inputs.CHECK_UP_TO):
@@ -81,7 +81,7 @@ class Points:
 
 
 def points_of(xdata: Any, ydata: Any, sigma: Any, *, convert: bool) -> Points:
-    """The points of SciPy's arguments; ``convert`` integers to floating-point numbers, as SciPy does for functions."""
+    """Make points from SciPy's arguments; ``convert`` turns integers into floats, as SciPy does for functions."""
     y = inputs.column("ydata", np.atleast_1d(ydata) if np.ndim(ydata) == 0 else ydata)
     if y.dtype.kind == "c":
         raise ValueError("ydata is complex: fit real and imaginary parts as two residuals with problm.least_squares")
@@ -113,7 +113,7 @@ def _is_array(xdata: Any) -> bool:
 
 
 def shape_of(xdata: Any, points: Points) -> str | Frame:
-    """How f gets some of the points: in the form in which the user gave all of them."""
+    """How some of the points are passed to f: in the form in which the user gave all of them."""
     names = getattr(xdata, "columns", None)
     if names is not None and points.axis == 0 and np.ndim(xdata) == 2:
         return Frame(type(xdata), tuple(names))
@@ -122,7 +122,7 @@ def shape_of(xdata: Any, points: Points) -> str | Frame:
 
 @dataclass(frozen=True)
 class Frame:
-    """Rows of a data frame, of pandas or polars."""
+    """Rows of a pandas or polars data frame."""
 
     kind: Any
     names: tuple[Any, ...]
@@ -138,7 +138,7 @@ class Curve:
     f: Callable[..., Any]
     jac: Any
     shape: str | Frame
-    """``"rows"``: x as it is; ``"columns"``: SciPy's (k, N), kept as (N, k) so that rows can be sliced; ``"stacked"``:
+    """``"rows"``: x unchanged; ``"columns"``: SciPy's (k, N), kept as (N, k) so that rows can be sliced; ``"stacked"``:
     several columns; or a data frame."""
     weighted: bool
 
@@ -163,7 +163,7 @@ class Curve:
 
 
 class WholeCurve:
-    """Residuals of all points at once, where they cannot be told apart: x of any form, errors that are correlated."""
+    """Residuals of all points at once, for x that cannot be sliced or correlated errors."""
 
     def __init__(self, f: Callable[..., Any], jac: Any, points: Points) -> None:
         self.f, self.jac, self.points = f, jac, points
@@ -212,7 +212,7 @@ def sigmas(sigma: Any, n: int) -> Array | None:
 
 
 def standard_deviations(ydata: Any, sigma: Any, absolute: bool) -> tuple[Any, Any, bool]:
-    """ydata, sigma and absolute_sigma, where ydata may be numbers with standard deviations of their own."""
+    """Return ydata, sigma and absolute_sigma; numbers in ydata may carry their own standard deviations."""
     if sigma is not None or not isinstance(ydata, (list, tuple, np.ndarray)) or not len(np.atleast_1d(ydata)):
         return ydata, sigma, absolute
     first = ydata[0] if np.ndim(ydata) else ydata

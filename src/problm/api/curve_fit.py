@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 Infodict = dict[str, Any]
 _CURVES = {False: "plain", True: "weighted"}
 _FACTOR_UP_TO = 1_000_000
-"""Entries of the Jacobian up to which MINPACK's outputs are made."""
+"""Largest number of entries of the Jacobian for which MINPACK's outputs are computed."""
 
 
 @overload
@@ -86,36 +86,37 @@ def curve_fit(
     ----------
     f : callable or model
         ``f(x, *params) -> (k,)`` for any k of the points; or a `problm.formula` or `problm.model` (compiled). A
-        function that looks beyond its own point, such as ``x - x[0]``, a convolution or a closure over an array of full
-        length, is recognised and gets all points in every call; the result's ``row_wise`` is then False.
+        function whose value at a point depends on other points, such as ``x - x[0]``, a convolution or a closure over
+        an array of full length, is recognised and gets all points in every call; the result's ``row_wise`` is then
+        False.
     xdata : (N,), (k, N) or (N, k) array_like, or a data frame with N rows
-        Where the data were measured; f gets it in the shape in which it was given. Anything else (None, a dict, arrays
-        of other shapes) is passed to f as it is. Or data in files, one for each variable (see
+        Where the data were measured; f receives it in the shape in which it was given. Anything else (None, a dict,
+        arrays of other shapes) is passed to f unchanged. Or data in files, one per variable (see
         `problm.data.sources.open_source`).
     ydata : (N,) array_like
-        Or data in a file. Numbers of the package *uncertainties* bring their standard deviations along as sigma, in the
-        units of ydata.
+        The measured values, or data in a file. The standard deviations of numbers of the *uncertainties* package are
+        used as sigma, in the units of ydata.
     p0 : (d,) array_like, optional
-        The start. By default ones, or the middle of the bounds, as SciPy does; a formula or ready-made model guesses
-        from the data.
+        Start values. By default ones, or the middle of the bounds, as in SciPy; a formula or ready-made model guesses
+        them from the data.
     sigma : None, number, (N,) or (N, N) array_like
         Standard deviations of ydata, or their covariance matrix.
     absolute_sigma : bool
-        Whether sigma is in the units of ydata (else only relative).
+        Whether sigma is in the units of ydata; if not, only its relative sizes matter.
     check_finite : bool, optional
-        Look for NaN and infinity before any work. By default for up to 10^5 points; beyond, values are checked as
-        they are read.
+        Whether to check for NaN and infinity before any work. The default is to check up to 10^5 points; more are
+        checked as they are read.
     bounds, jac
         As in `problm.least_squares`; ``jac(x, *params) -> (k, d)``.
     method : {None, 'problm', 'lm', 'trf', 'dogbox'}
-        None is 'problm': growing batches. 'lm' takes no bounds, as SciPy's.
+        None is 'problm': growing batches. 'lm' takes no bounds, as in SciPy.
     full_output : bool
-        Return also infodict, message and status.
+        Whether to return infodict, message and status as well.
     nan_policy : {None, 'raise', 'omit'}
-        'omit' leaves out points with a NaN; 'raise' refuses them whatever check_finite says.
+        'omit' leaves out points with a NaN; 'raise' raises for them whatever check_finite says.
     **kwargs
         Further arguments of `problm.least_squares`: loss, f_scale, ftol, max_nfev, accuracy, rng, threads, ...; and
-        MINPACK's maxfev (as max_nfev), epsfcn (as the square of diff_step), factor and diag (hints, not used).
+        MINPACK's maxfev (as max_nfev), epsfcn (as the square of diff_step), factor and diag (accepted, not used).
 
     Returns
     -------
@@ -123,10 +124,11 @@ def curve_fit(
     pcov : (d, d) array
         Covariance; infinite, with a `CovarianceWarning`, where it cannot be estimated.
     infodict, mesg, ier
-        With full_output: ``nfev, njev, fvec, result`` (the `problm.Result`) and, for up to 10^6 entries of the
-        Jacobian, MINPACK's ``fjac, ipvt, qtf``; the message and the status.
+        Only with full_output. infodict holds ``nfev, njev, fvec, result`` (the `problm.Result`) and, for up to 10^6
+        entries of the Jacobian, MINPACK's ``fjac, ipvt, qtf``; mesg is the message and ier the status.
 
-    A fit that did not converge gives a `ConvergenceWarning` and the best parameters found; it does not raise.
+    A fit that does not converge warns with a `ConvergenceWarning` and returns the best parameters found; it does not
+    raise.
 
     Examples
     --------
@@ -169,7 +171,7 @@ def fit(
     nan_policy: str | None = None,
     **kwargs: Any,
 ) -> Result:
-    """`curve_fit` that returns the whole `problm.Result`."""
+    """Like `curve_fit`, but return the whole `problm.Result`."""
     if not callable(f):
         raise TypeError(f"f must be callable or a compiled model, got {type(f).__name__}")
     _refuse(nan_policy, method, bounds, kwargs)
@@ -215,7 +217,7 @@ def fit(
 
 
 def fit_compiled(model: Any, data: Any, p0: Any, weighted: bool, *, stored: bool = False, **keywords: Any) -> Result:
-    """Fit a compiled model to columns x..., y[, sigma] that have been checked, or are ``stored``."""
+    """Fit a compiled model to columns x..., y[, sigma] that have been checked or are ``stored``."""
     call = Call.of(keywords, start=p0, start_name="p0")
     result = call.fit(call.compiled(model, _CURVES[weighted]), data, stored=stored)
     result.names = names_of(model, call.dim)
@@ -234,7 +236,7 @@ def _refuse(nan_policy: Any, method: str | None, bounds: Any, kwargs: dict[str, 
 
 
 def _minpack(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Keywords of SciPy's leastsq in the words of least_squares."""
+    """Translate keywords of SciPy's leastsq to those of least_squares."""
     kept = {name: value for name, value in kwargs.items() if name not in ("maxfev", "epsfcn", "factor", "diag")}
     if kwargs.get("maxfev"):
         kept["max_nfev"] = kwargs["maxfev"]
@@ -244,7 +246,7 @@ def _minpack(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_too_few(dim: int, n: int, method: str | None, bounds: Any) -> None:
-    """As SciPy, whose MINPACK needs as many points as parameters."""
+    """Raise as SciPy does: MINPACK needs at least as many points as parameters."""
     if 1 < n < dim and method in (None, "lm") and not _bounded(bounds):
         raise TypeError(f"The number of func parameters={dim} must not exceed the number of data points={n}")
 
@@ -278,7 +280,7 @@ def _parameters(f: Any, p0: Any) -> tuple[int, tuple[str, ...]]:
     if names:
         return len(names), tuple(names)
     if type(f) is types.FunctionType and not f.__dict__:
-        # What follows, for a plain function: the general way takes 25 us, a tenth of a small fit.
+        # A shortcut for plain functions: the general way takes 25 us, a tenth of a small fit.
         code = f.__code__
         plain_names = code.co_varnames[1 : code.co_argcount]
         if code.co_flags & inspect.CO_VARARGS:

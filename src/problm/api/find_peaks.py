@@ -15,7 +15,7 @@ from .fit import fit
 
 Array = NDArray[np.float64]
 _POINTS = 1_000
-"""Places at which a new peak is looked for."""
+"""Number of positions at which a new peak is tried."""
 _BACKGROUNDS = ("constant_background", "line", "quadratic")
 
 
@@ -30,12 +30,12 @@ def find_peaks_model(
     absolute_sigma: bool = False,
     **options: Any,
 ) -> Fit:
-    """Fit peaks on a background; how many, where and on which background the data decide.
+    """Fit peaks on a background; the number of peaks and the background are chosen from the data.
 
-    Peaks are added where the residuals of the fit so far hold the most, one after the other, all parameters being
-    fitted anew, until two more do not lower the Bayesian information criterion. Of the backgrounds the one with the
-    lowest criterion is taken. Heights are positive, centres lie within the data, and widths between the distance of
-    points and half the range.
+    Peaks are added one after the other where they explain most of the residuals, and all parameters are fitted again,
+    until two more peaks do not lower the Bayesian information criterion. The background with the lowest criterion is
+    chosen. Heights are positive, centres lie within the data, and widths lie between the spacing of the points and half
+    their range.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def find_peaks_model(
     Returns
     -------
     `Fit`
-        Of the sum of the peaks, in ascending order of their centers, and the background: ``fit.model.terms``. The
-        model can be edited and fitted again: ``problm.fit(fit.model + problm.models.gaussian(), x, y)``.
+        The fit of the sum of the peaks, in ascending order of their centers, and the background (``fit.model.terms``).
+        The model can be edited and fitted again: ``problm.fit(fit.model + problm.models.gaussian(), x, y)``.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def find_peaks_model(
     """
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or len(x) < 10:
-        raise ValueError(f"find_peaks_model: x and y must be of one length, at least 10; got {x.shape} and {y.shape}")
+        raise ValueError(f"x and y must have the same length, at least 10; got {x.shape} and {y.shape}")
     shape = getattr(models, peak)()
     names = (background,) if isinstance(background, str) else tuple(background)
     kept = {"sigma": sigma, "absolute_sigma": absolute_sigma, **options}
@@ -107,7 +107,7 @@ def _next_peak(peak: Model, x: Array, residuals: Array) -> Array:
     for size in span / np.array([400.0, 200.0, 100.0, 50.0, 25.0, 12.0, 6.0]):
         if size < 0.7 * span / len(at):
             continue
-        # The shape around every point; a peak of unit height or area.
+        # A peak of unit height or area around every point.
         others = [_first(name, size) for name in peak.parameters[2:]]
         profile = np.asarray(peak(np.subtract.outer(at, at).ravel(), 1.0, 0.0, *others)).reshape(len(at), -1)
         overlap, power = profile.T @ rest, np.sum(profile * profile, axis=0)
@@ -119,7 +119,7 @@ def _next_peak(peak: Model, x: Array, residuals: Array) -> Array:
 
 
 def _first(name: str, size: float) -> float:
-    """A start of a further parameter of a peak: a width has the size, others are pure numbers."""
+    """Start of a further parameter of a peak: ``size`` for a width, a pure number for others."""
     return size if name.startswith(("sigma", "gamma")) else 0.5 if name in ("fraction", "asymmetry") else 1.5
 
 

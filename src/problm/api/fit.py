@@ -1,4 +1,4 @@
-"""`problm.fit`: a model, data and names in, a `problm.Fit` out."""
+"""`problm.fit`: fit a model to data with named parameters, and return a `problm.Fit`."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def fit(
         A formula such as ``"y ~ a*exp(-b*x) + c"``, a model of `problm.models`, `problm.formula` or `problm.model`, or
         a function ``f(x, *parameters)`` of arrays.
     x : (N,) or (k, N) array_like, or a table
-        Where the data were measured. Without ``y``: a table (a data frame or mapping of columns) that holds the
-        columns that the formula names.
+        Where the data were measured. Without ``y``: a table (a data frame or mapping of columns) with the columns that
+        the formula names.
     y : (N,) array_like, optional
     sigma : number, (N,) or (N, N) array_like, or the name of a column
         Standard deviations of y, or their covariance matrix.
     absolute_sigma : bool
-        Whether sigma is in the units of y (else only relative).
+        Whether sigma is in the units of y; if not, only its relative sizes matter.
     p0 : mapping or (d,) array_like, optional
-        Starts, ``{"a": 1.0}``; those not given are guessed from the data where the model allows, else 1.
+        Start values, ``{"a": 1.0}``. The others are guessed from the data if the model allows, else they are 1.
     bounds : mapping or (lower, upper), optional
         ``{"a": (0, 10), "b": (0, None)}``, or as for `problm.least_squares`.
     fixed : mapping or names, optional
-        ``{"c": 0.0}``, or names of parameters that stay at their start.
+        ``{"c": 0.0}``, or names of parameters that keep their start value.
     ties : mapping, optional
-        Parameters as expressions of others: ``{"s2": "2*s1"}``. A name that only occurs there needs a start in p0.
+        Parameters as expressions of others: ``{"s2": "2*s1"}``. A name that occurs only here needs a start in p0.
     jac : callable, optional
         ``jac(x, *parameters) -> (N, p)``, for functions.
     loss : str or loss
@@ -105,7 +105,7 @@ def fit(
 
     def refit(start: Any, x: Any = x, y: Any = y, sigma: Any = sigma, fixed: Any = mask) -> Result:
         again = limits
-        if fixed is not None and fixed is not mask:  # a parameter that is held may lie beyond its bounds
+        if fixed is not None and fixed is not mask:  # a fixed parameter may lie outside its bounds
             again = (np.where(fixed, -np.inf, limits[0]), np.where(fixed, np.inf, limits[1]))
         result: Result = fit_curve(
             curve, x, y, start, sigma, bounds=again, jac=derivative, fixed=fixed, loss=loss, **options
@@ -130,18 +130,18 @@ def settle(
     rest: Sequence[int],
     limits: tuple[Array, Array],
 ) -> Fit:
-    """Solve; where a fit from a guess is doubtful, solve again from better starts; and say what stays doubtful.
+    """Solve; if a fit from a guess is doubtful, solve again from better starts, and report the doubts that remain.
 
     Parameters
     ----------
-    start : (d,)
-        Or None, where the solver guesses.
+    start : (d,) array or None
+        The start; None if the solver guesses it.
     solve, made
-        From a start to a result, and from that to a fit.
+        Functions from a start to a result, and from a result to a fit.
     partial
-        The model of the guessed parameters (`partial_model`), None where none was guessed.
+        Model of the guessed parameters (`partial_model`); None if none was guessed.
     rest
-        Their places.
+        Positions of the guessed parameters.
     limits
         (d,) lower and upper bounds.
     """
@@ -157,7 +157,7 @@ def settle(
 
 
 def _known(p0: Any, fixed: Any, free: tuple[str, ...]) -> dict[int, float]:
-    """Starts that are given, by the place of the parameter."""
+    """Given starts, by the position of the parameter."""
     if p0 is not None and not isinstance(p0, Mapping):
         start = np.atleast_1d(np.asarray(p0, dtype=np.float64))
         if start.shape != (len(free),):
@@ -170,7 +170,7 @@ def _known(p0: Any, fixed: Any, free: tuple[str, ...]) -> dict[int, float]:
 def _start(
     partial: Model | None, known: Mapping[int, float], rest: Sequence[int], x: Any, y: Any, limits: tuple[Array, Array]
 ) -> Array:
-    """What is known, and guesses (or ones) within the bounds for the rest."""
+    """The known starts, and guesses (or ones) within the bounds for the rest."""
     start = np.array([known.get(k, 1.0) for k in range(len(known) + len(rest))])
     if rest:
         guess = start[rest] if partial is None else partial.guess(x, y)
@@ -179,7 +179,7 @@ def _start(
 
 
 def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any]:
-    """The model and arrays, from a table's columns where one is given."""
+    """The model and arrays, taken from a table's columns if a table is given."""
     if y is not None:
         model = formula(model) if isinstance(model, str) else model
         if isinstance(x, tuple | list) and len(x) and np.ndim(x[0]):
@@ -213,7 +213,7 @@ def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any
 
 
 def _without_nan(x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any]:
-    """The rows without a NaN, so that residuals, bootstraps and pictures see those that were fitted."""
+    """The rows without a NaN, so that residuals, bootstraps and plots use the rows that were fitted."""
     each = sigma is not None and np.ndim(sigma) == 1
     good = np.isfinite(np.asarray(y, dtype=np.float64))
     good &= np.isfinite(np.asarray(x, dtype=np.float64).reshape(-1, len(good)) if not hasattr(x, "iloc") else x.T).all(
@@ -276,7 +276,7 @@ def mask_of(fixed: Any, names: Sequence[str]) -> NDArray[np.bool_] | None:
 
 
 def partial_model(curve: Any, known: Mapping[int, float], rest: Sequence[int]) -> Model | None:
-    """The model of the parameters that are not known, if it can guess them."""
+    """The model of the unknown parameters, if it can guess them."""
     if not rest or not isinstance(curve, Model) or curve.body is None:
         return None
     places = {k: ex.constant(float(v)) for k, v in known.items()} | {k: ex.parameter(i) for i, k in enumerate(rest)}
@@ -285,7 +285,7 @@ def partial_model(curve: Any, known: Mapping[int, float], rest: Sequence[int]) -
 
 
 def _better(found: Fit, partial: Model, rest: Sequence[int], limits: tuple[Array, Array]) -> list[Array]:
-    """Starts that are lower on a sample of the rows than where the fit ended; at most two."""
+    """At most two starts whose cost on a sample of the rows is lower than that of the fit."""
     x, y, deviations = sample(found)
     curve = found.ties.apply(found.model)
     now = np.asarray(found.result.x, dtype=np.float64)

@@ -1,6 +1,6 @@
-r"""Counts: the Poisson likelihood by least squares of deviance residuals.
+r"""Fits of counts: Poisson likelihood as least squares of deviance residuals.
 
-The deviance ``2 sum (f - y + y log(y / f))`` is twice the distance of the log likelihood from that of a perfect model.
+The deviance ``2 sum (f - y + y log(y / f))`` is twice the difference of the log likelihoods of a perfect model and f.
 Written as a sum of squares of ``sign(f - y) sqrt(...)`` it has the same minimum, so that Levenberg-Marquardt, batches
 and bounds work as for any curve. The covariance is the inverse of Fisher's information, ``sum f'_a f'_b / f``.
 """
@@ -25,11 +25,11 @@ from .fit import bounds_of, mask_of
 from .least_squares import least_squares
 
 _LEAST = 1e-9
-"""Least expected count: where a model is not positive the likelihood is zero."""
+"""Smallest expected count: the likelihood is zero where a model is not positive."""
 
 
 def deviance(f: Expression, y: Expression) -> Expression:
-    """The deviance residual of a count y where f is expected; smooth where they agree."""
+    """Deviance residual of a count y with expected value f; smooth where they agree."""
     f = ex.make("maximum", f, ex.constant(_LEAST))
     t = y / f - 1.0
     near = abs(t) < 1e-2
@@ -44,7 +44,7 @@ def deviance(f: Expression, y: Expression) -> Expression:
 def fit_counts(
     model: Any, x: Any, counts: Any, *, p0: Any = None, bounds: Any = None, fixed: Any = None, **options: Any
 ) -> Fit:
-    """Fit counts by maximum likelihood (Poisson), also where many of them are zero.
+    """Fit counts by maximum (Poisson) likelihood; many of them may be zero.
 
     Parameters
     ----------
@@ -56,13 +56,13 @@ def fit_counts(
     p0, bounds, fixed
         As for `problm.fit`; starts that are not given are guessed.
     **options
-        Of `problm.least_squares`.
+        Options of `problm.least_squares`.
 
     Returns
     -------
     `Fit`
-        With ``chi2`` the deviance, ``sigma`` the square root of the expected counts, and errors from Fisher's
-        information; profiles are those of the likelihood.
+        ``chi2`` is the deviance, ``sigma`` the square root of the expected counts, errors come from Fisher's
+        information, and profiles are those of the likelihood.
 
     Examples
     --------

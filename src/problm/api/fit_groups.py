@@ -1,4 +1,4 @@
-"""Global fits: one model for several groups of data, with parameters that they share and parameters of their own."""
+"""Global fits: one model for several groups of data, with shared parameters and parameters per group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .fit import fit
 
 Array = NDArray[np.float64]
 _MOST = 60
-"""Groups: every row evaluates the curves of all of them."""
+"""Largest number of groups: every row evaluates the curves of all groups."""
 
 
 def fit_groups(
@@ -34,17 +34,16 @@ def fit_groups(
     groups : (N,) array_like
         The group of each point: numbers or names, at most 60 different ones.
     shared : sequence of str
-        Parameters that all groups have in common. The others are fitted for each group, and are called
-        ``name_group``.
+        Parameters that all groups share. The others are fitted per group, and are called ``name_group``.
     p0 : mapping, optional
-        Starts, by the names of the fit's parameters; by default guessed for each group.
+        Start values by parameter name; by default guessed for each group.
     **options
-        Of `problm.fit`: sigma, absolute_sigma, bounds, fixed, ties, loss, ...
+        Options of `problm.fit`: sigma, absolute_sigma, bounds, fixed, ties, loss, ...
 
     Returns
     -------
     `Fit`
-        Its variables are x and the number of the group, in the order of the sorted groups: ``fit.predict((x, k))``.
+        A fit whose variables are x and the number of the group among the sorted groups: ``fit.predict((x, k))``.
 
     Examples
     --------
@@ -65,9 +64,9 @@ def fit_groups(
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     names, codes = np.unique(np.asarray(groups), return_inverse=True)
     if x.ndim != 1 or x.shape != y.shape or codes.shape != y.shape:
-        raise ValueError(f"x, y and groups must be of one length, got {x.shape}, {y.shape} and {codes.shape}")
+        raise ValueError(f"x, y and groups must have the same length, got {x.shape}, {y.shape} and {codes.shape}")
     if len(names) > _MOST:
-        raise ValueError(f"groups: {len(names)} different ones, at most {_MOST} can be fitted together; see fit_many")
+        raise ValueError(f"groups: {len(names)} groups given, at most {_MOST} can be fitted together; see fit_many")
     for name in shared:
         if name not in model.parameters:
             raise ValueError(f"shared: the model has no parameter {name!r}{suggest(name, model.parameters)}")
@@ -85,7 +84,7 @@ def joined(model: Model, labels: Sequence[str], shared: Sequence[str], own: Sequ
     assert model.body is not None
     names = [*shared, *(f"{n}_{label}" for label in labels for n in own)]
     if len(set(names)) != len(names):
-        raise ValueError("groups: their names give parameters of the same name; rename them")
+        raise ValueError("groups: some groups lead to the same parameter name; rename them")
     bodies = []
     for k in range(len(labels)):
         places = {model.parameters.index(n): ex.parameter(i) for i, n in enumerate(shared)}
@@ -101,7 +100,7 @@ def joined(model: Model, labels: Sequence[str], shared: Sequence[str], own: Sequ
 def _starts(
     model: Model, x: Array, y: Array, codes: NDArray[Any], joint: Model, shared: list[str], own: list[str]
 ) -> dict[str, float]:
-    """Guesses for each group by itself; the median of them where a parameter is shared."""
+    """Guesses for each group by itself; their median for shared parameters."""
     guesses = np.array([model.guess(x[codes == k], y[codes == k]) for k in range(int(codes.max()) + 1)])
     values = [float(np.median(guesses[:, model.parameters.index(n)])) for n in shared]
     values += [float(guess[model.parameters.index(n)]) for guess in guesses for n in own]

@@ -1,4 +1,4 @@
-"""Many small fits of one model at once: curves per pixel, per well, per group.
+"""Many small fits of one model at once, for example one curve per pixel, well or group.
 
 All fits run in one compiled loop (`problm.kernels.many_fits`). First guesses come from a grid of shapes
 (`problm.models.grid_guess`).
@@ -23,12 +23,12 @@ from .fit import bounds_of, mask_of
 
 Array = NDArray[np.float64]
 _ROWS = 4_000_000
-"""Rows that are put side by side at a time, so that memory stays small."""
+"""Rows that are assembled at a time, to limit memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fits:
-    """Fits of one model to B curves; arrays have a row per curve."""
+    """Fits of one model to B curves; arrays have one row per curve."""
 
     names: tuple[str, ...]
     values: Array
@@ -38,7 +38,7 @@ class Fits:
     chi2: Array
     """(B,) sums of squared residuals."""
     success: NDArray[np.bool_]
-    """(B,) whether the fit converged."""
+    """(B,) whether each fit converged."""
     iterations: NDArray[np.int64]
     n: NDArray[np.int64]
     """(B,) numbers of points."""
@@ -49,11 +49,11 @@ class Fits:
         return len(self.values)
 
     def __getitem__(self, name: str) -> Array:
-        """(B,) a parameter by name."""
+        """Values (B,) of a parameter by name."""
         return self.values[:, self.names.index(name)]
 
     def interval(self, name: str, level: float = 0.95) -> tuple[Array, Array]:
-        """(B,) lower and upper ends of the confidence intervals of a parameter."""
+        """Lower and upper ends, (B,) each, of the confidence intervals of a parameter."""
         k = self.names.index(name)
         factor = np.array([quantile(level, float(v)) for v in np.unique(self.degrees_of_freedom)])
         half = factor[np.searchsorted(np.unique(self.degrees_of_freedom), self.degrees_of_freedom)] * self.errors[:, k]
@@ -91,21 +91,21 @@ def fit_many(
     Parameters
     ----------
     model : str or model
-        A formula, or a model of `problm.models`: it needs an expression.
+        A formula or a model of `problm.models`; a Python function does not do.
     x : (n,), or (B, n) array_like
-        Where the curves were measured: the same for all, or for each its own.
+        Where the curves were measured: one x for all, or one per curve.
     y : (B, n) array_like
-        The curves. NaN where a point is missing.
+        The curves; NaN marks a missing point.
     sigma : number, (n,) or (B, n) array_like, optional
         Standard deviations of y, relative to one another.
     p0 : (d,) or (B, d) array_like, or mapping, optional
-        Starts, for all curves or for each; by default guessed for each, which needs a common x.
+        Start values, for all curves or for each; by default guessed for each curve, which needs a common x.
     bounds : mapping or (lower, upper), optional
         As for `problm.fit`.
     fixed : names, optional
         Parameters that stay at p0.
     max_iter : int
-        Most steps.
+        Largest number of steps.
     threads : int, optional
         By default all cores that the process may use.
 

@@ -1,10 +1,10 @@
-"""From a model of rows and its data to a result: `fit_rows`, which every front door calls.
+"""`fit_rows`: from a row model and its data to a result. Every front door calls it.
 
-1. Which problem: rows in memory, in files, or on a cluster (`problm.api.stored`).
-2. A function that looks beyond its own row gets all rows in every call, and every step uses all of them
-   (`problm.problems.row_wise`): found out before the first step, and once more at the solution. If that fails the
-   solve is done again with all rows.
-3. The solve itself (`problm.solver.loop`).
+1. Choose the problem: rows in memory, in files, or on a cluster (`problm.api.stored`).
+2. Check whether rows are independent (`problm.problems.row_wise`). A function whose rows depend on each other gets all
+   rows in every call, and every step uses all of them. The check is done before the first step and again at the
+   solution; if it fails there, the solve is repeated with all rows.
+3. Solve (`problm.solver.loop`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def fit_rows(model: RowModel, data: Any, start: Theta, settings: Settings, *, st
     Parameters
     ----------
     model
-        What evaluates rows.
+        Evaluates rows.
     data
-        Arrays with N rows that have been checked; none for a function that returns all residuals at once; or, if
-        ``stored``, data in files or on a cluster.
+        Checked arrays with N rows; none for a function that returns all residuals at once; or, if ``stored``, data in
+        files or on a cluster.
     start
         The point to start from.
     settings
@@ -79,14 +79,14 @@ def fit_rows(model: RowModel, data: Any, start: Theta, settings: Settings, *, st
 
 
 def _holds(model: RowModel, problem: Problem, columns: Columns, result: Result) -> bool:
-    """Whether rows are evaluated apart at the solution as they are together; unless somebody stopped the solve."""
+    """Whether rows give the same residuals alone and together at the solution; not checked if the solve was stopped."""
     if result.status in (Status.INTERRUPTED, Status.STOPPED, Status.TIME) or not columns:
         return True
     return model.holds(result.x, columns, problem if result.certified else None)
 
 
 def _solved(model: RowModel, problem: Problem, start: Theta, settings: Settings, options: dict[str, Any]) -> Result:
-    """One solve; what the problem holds elsewhere is given back."""
+    """Solve once, and release the problem's external resources."""
     acceptance = "full" if model.whole else settings.acceptance or "holdout"
     how = {**options, "acceptance": acceptance, "nan_policy": settings.nan_policy, "rng": settings.rng}
     if model.whole:
@@ -103,7 +103,7 @@ def _solved(model: RowModel, problem: Problem, start: Theta, settings: Settings,
 
 
 def _nearby(start: Theta, space: Space) -> list[Array]:
-    """Parameters a little off the start, none of them zero, within the bounds: where terms cannot hide."""
+    """Points near the start, within the bounds and without zeros, so that no term of the model vanishes."""
     if not isinstance(start, np.ndarray) or start.shape != (space.dim,):
         return []
     sizes = np.where(start == 0.0, 1.0, np.abs(start))

@@ -58,28 +58,29 @@ def least_squares(
     Parameters
     ----------
     fun : callable or model
-        ``fun(theta, *rows) -> (k,)`` or ``(k, p)`` residuals of the k rows of ``data`` that it is given; or a
-        `problm.formula` or `problm.model`, which runs compiled. Without ``data``: ``fun(theta, *args)`` returns all
-        residuals, as for SciPy, and every step uses all of them. A function whose residual of a row depends on other
-        rows (``t - t[0]``, ``cumsum``, a convolution) is recognised, gets all rows in every call, and the result's
-        ``row_wise`` is False.
+        ``fun(theta, *rows) -> (k,)`` or ``(k, p)`` residuals of the k given rows of ``data``; or a `problm.formula` or
+        `problm.model`, which runs compiled. Without ``data``, ``fun(theta, *args)`` returns all residuals, as in SciPy,
+        and every step uses all of them. A function whose residual of a row depends on other rows (``t - t[0]``,
+        ``cumsum``, a convolution) is recognised and gets all rows in every call; the result's ``row_wise`` is then
+        False.
     x0 : (d,) array_like
-        The start.
+        Start values of the parameters.
     jac : callable or {'2-point', '3-point', 'cs'}
         ``jac(theta, *rows) -> (k, d)`` or ``(k, p, d)``, or a difference scheme. Without ``data`` also a sparse matrix
         or a ``LinearOperator``.
     bounds : (lower, upper)
-        Numbers or (d,) arrays, as SciPy's.
+        Numbers or (d,) arrays, as in SciPy.
     method : {'problm', 'lm', 'trf', 'dogbox'}
-        Growing batches, or plain Levenberg-Marquardt on all residuals. SciPy's ``'trf'`` and ``'dogbox'`` are taken
-        for ``'problm'``, which knows bounds and losses as they do. Without ``data`` every method uses all residuals,
-        and ``'lm'`` refuses bounds, losses and sparse Jacobians, as SciPy's does.
+        ``'problm'`` uses growing batches, ``'lm'`` is plain Levenberg-Marquardt on all residuals. SciPy's ``'trf'`` and
+        ``'dogbox'`` mean ``'problm'``, which handles bounds and losses as well. Without ``data`` every method uses all
+        residuals, and ``'lm'`` refuses bounds, losses and sparse Jacobians, as in SciPy.
     ftol, xtol : float or None
-        Relative changes of cost and parameters at which to stop as well. By default, and for None, they are no reason
-        to stop: small steps do not make a minimum.
+        Relative changes of cost and parameters that also end the solve. By default, and for None, they do not: a small
+        step does not imply a minimum.
     gtol : float or None
-        Cosine between the residuals and the tangent space; None: this test is off. By default 1e-8, and beyond 10^4
-        residuals the cosine of a point that is 0.01 standard errors from the minimum (`problm.solver.termination`).
+        Largest cosine between the residuals and the tangent space at convergence; None turns this test off. The default
+        is 1e-8 and, above 10^4 residuals, the cosine of a point that is 0.01 standard errors from the minimum
+        (`problm.solver.termination`).
     x_scale : 'jac' or (d,) array_like, optional
         Typical sizes of the parameters for the damping; by default from the Jacobian.
     loss : str, callable or `problm.losses.Loss`
@@ -90,54 +91,54 @@ def least_squares(
     diff_step : number or (d,) array_like, optional
         Relative steps of the differences.
     tr_solver, tr_options
-        SciPy's choice between dense and iterative solves of its steps. Checked, and a hint only: steps are solved by
-        Cholesky's decomposition here.
+        SciPy's choice between dense and iterative linear algebra. Checked but not used: steps are solved by a Cholesky
+        decomposition here.
     jac_sparsity : (m, d) array_like or sparse matrix, optional
-        Not zero where a residual depends on a parameter, without ``data``: parameters that share no residual are
-        moved together in the differences, and the normal equations are formed from a sparse Jacobian.
+        Non-zero where a residual depends on a parameter; only without ``data``. Parameters that share no residual are
+        moved together in finite differences, and the normal equations are formed from a sparse Jacobian.
     max_nfev : int, optional
-        Most evaluations of the residuals, those for differences not counted.
+        Largest number of evaluations of the residuals, not counting those for finite differences.
     verbose : {0, 1, 2}
-        1 prints how it ended, 2 the progress too.
+        1 prints the outcome, 2 also the progress.
     args, kwargs
-        Further arguments of ``fun`` and ``jac`` that are not sliced.
+        Further arguments of ``fun`` and ``jac``, which are not sliced.
     callback : callable, optional
-        Called after every iteration; StopIteration, or a true value, ends the solve. With ``data``:
-        ``callback(state)``, a `problm.solver.result.State`. Without, as SciPy's: ``callback(x)`` or
-        ``callback(intermediate_result=...)``. The names of the parameter, ``state``, ``x`` and
-        ``intermediate_result``, decide in either case.
+        Called after every iteration; StopIteration or a true return value ends the solve. With ``data`` it is called as
+        ``callback(state)`` with a `problm.solver.result.State`, without it as in SciPy: ``callback(x)`` or
+        ``callback(intermediate_result=...)``. A parameter that is named ``state``, ``x`` or ``intermediate_result``
+        gets what its name says in either case.
     workers : int or map-like callable, optional
-        Calls the function for differences: so many threads, or ``pool.map``.
+        Evaluates finite differences: a number of threads, or a map such as ``pool.map``.
     data : array, tuple of arrays or mapping of arrays
-        Arrays with N rows along the first axis: NumPy, lists, float32, pandas, polars or PyArrow columns. The solver
-        passes slices of them to ``fun`` and ``jac``, before ``args``. Also rows that need not fit into memory: paths
-        (``.npy``, ``.npz``, ``.zarr``, Parquet files and folders), memory maps, Zarr and HDF5 arrays, PyArrow datasets,
-        Dask collections, anything with a length and slices (see `problm.data.sources.open_source`). Data frames and
-        other tables are their columns side by side; a formula takes those that it names.
+        Arrays with N rows along the first axis: NumPy arrays, lists, pandas, polars or PyArrow columns. The solver
+        passes slices of them to ``fun`` and ``jac``, before ``args``. Rows need not fit into memory: ``data`` may also
+        be paths (``.npy``, ``.npz``, ``.zarr``, Parquet files and folders), memory maps, Zarr and HDF5 arrays, PyArrow
+        datasets, Dask collections, or anything with a length and slices (see `problm.data.sources.open_source`). Data
+        frames and other tables are passed as one array of their columns; a formula takes the columns that it names.
     fixed : mask or indices, optional
-        Parameters that stay at their start.
+        Parameters that keep their start value.
     acceptance : str or policy, optional
-        The test of a step on a batch: ``"holdout"`` (default), ``"paper"``, ``"paper-relaxed"``,
+        Test of a step on a batch: ``"holdout"`` (default), ``"paper"``, ``"paper-relaxed"``,
         ``"hoeffding-serfling"``, ``"empirical-bernstein"``, ``"full"``, or an object of
         `problm.solver.policies.acceptance`.
     manifold : object, optional
-        With ``retract(theta, delta)`` and ``dim``; derivatives are then by ``delta``.
+        An object with ``retract(theta, delta)`` and ``dim``; derivatives are then with respect to ``delta``.
     nan_policy : {'reject', 'raise', 'omit'}
         What to do with a step whose cost is NaN: reject it, or raise and name the row. ``'omit'`` first leaves out
         the rows of ``data`` that have a NaN.
     rng : Generator or seed
-        Of the random order. The default, 0, gives the same bits in every call; None draws from the system.
+        Random order of the rows. The default, 0, gives the same bits in every call; None uses fresh entropy.
     threads : int, optional
-        For compiled models; by default all cores that the process may use.
+        Number of threads of compiled models; by default all cores that the process may use.
     backend : {'numpy', 'jax', 'torch'}, optional
-        What ``fun`` is written with; by default detected. JAX and PyTorch functions, for a batch or for a single row,
-        get exact derivatives and run on their device (see `problm.problems.backends`).
+        Library that ``fun`` is written with; by default detected. JAX and PyTorch functions, for a batch or for a
+        single row, get exact derivatives and run on their device (see `problm.problems.backends`).
     max_memory : int or str, optional
-        Bytes, or text such as ``"2GB"``, that data from files may take; by default half of the free memory.
+        Memory for data from files, in bytes or as text such as ``"2GB"``; by default half of the free memory.
     client : dask.distributed.Client, optional
         Solve on its workers, where the partitions of ``data`` stay (see `problm.distributed.problem`).
     progress : bool or callable
-        Show a line of progress on the terminal.
+        Whether to show a line of progress on the terminal.
     **options
         Fields of `problm.solver.options.Options`: max_iter, max_time, accuracy, confidence, damping,
         initial_batch, max_batch, keep_path.
@@ -145,7 +146,7 @@ def least_squares(
     Returns
     -------
     `problm.Result`
-        With SciPy's ``x, cost, grad, optimality, nfev, njev, status, message, success``, and ``history``,
+        SciPy's ``x, cost, grad, optimality, nfev, njev, status, message, success``, and also ``history``,
         ``covariance``, ``residual_passes``, ``jacobian_passes``, ``report()``, ``plot()``.
 
     Examples

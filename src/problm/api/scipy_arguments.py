@@ -1,4 +1,4 @@
-"""SciPy's arguments: what each means here, and the words in which a wrong one is refused."""
+"""SciPy's arguments: their meaning here, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LossName = Literal[
 ]  # fmt: skip
 METHODS = ("problm", "lm", "trf", "dogbox")
 DEFAULT: float = float("nan")
-"""A tolerance that was not given, where None says that the test is off."""
+"""Default of a tolerance that was not given; None turns its test off."""
 _EPS = float(np.finfo(np.float64).eps)
 _LSMR = ("regularize", "damp", "atol", "btol", "conlim", "maxiter", "show")
 
@@ -49,7 +49,7 @@ class SolverOptions(TypedDict, total=False):
 
 
 class CurveOptions(SolverOptions, total=False):
-    """Keywords of `problm.curve_fit`: those of `problm.least_squares`, and of SciPy's leastsq."""
+    """Keywords of `problm.curve_fit`: those of `problm.least_squares` and of SciPy's leastsq."""
 
     ftol: float | None
     xtol: float | None
@@ -81,7 +81,7 @@ class CurveOptions(SolverOptions, total=False):
 
 
 def refuse_options(options: Mapping[str, Any]) -> None:
-    """Raise for a keyword that is no option, with the nearest one."""
+    """Raise for a keyword that is not an option, and suggest the nearest one."""
     for name in options:
         if name not in SolverOptions.__annotations__:
             valid = list(SolverOptions.__annotations__)
@@ -103,7 +103,7 @@ def uses_all_residuals(method: str, acceptance: Any) -> bool:
 
 
 def refuse_as_minpack(limits: Any, loss: Loss, jac_sparsity: Any, callback: Any) -> None:
-    """Refuse what MINPACK cannot do, as SciPy's ``method='lm'`` does; it takes no callback."""
+    """Refuse what MINPACK cannot do, as SciPy's ``method='lm'`` does; warn that it takes no callback."""
     if limits is not None:
         raise ValueError("method='lm' does not support bounds without data=: use 'trf' or 'problm'")
     if not loss.is_linear:
@@ -117,7 +117,7 @@ def refuse_as_minpack(limits: Any, loss: Loss, jac_sparsity: Any, callback: Any)
 def tolerances(
     ftol: float | None, xtol: float | None, gtol: float | None, plain: bool, minpack: bool
 ) -> dict[str, float]:
-    """The tolerances that were given, as options; None is a test that is off, and one must be on as SciPy demands."""
+    """The given tolerances as options; None turns a test off, and at least one must be on, as in SciPy."""
     given = {"ftol": ftol, "xtol": xtol, "gtol": gtol}
     small = [name for name, value in given.items() if value is None or value < _EPS]
     if plain and len(small) == 3:
@@ -131,7 +131,7 @@ def tolerances(
 def refused_jacobians(
     method: str, tr_solver: str | None, tr_options: Mapping[str, Any] | None, x_scale: Any, jac_sparsity: Any
 ) -> dict[str, str]:
-    """Kinds of Jacobians, ``sparse`` and ``operator``, that the other arguments exclude, and why."""
+    """Kinds of Jacobians (``sparse``, ``operator``) that the other arguments exclude, with the reasons."""
     if tr_solver not in (None, "exact", "lsmr"):
         raise ValueError(f"tr_solver must be None, 'exact' or 'lsmr', got {tr_solver!r}")
     unknown = [name for name in tr_options or () if name not in _LSMR]
@@ -151,7 +151,7 @@ def refused_jacobians(
 def differences(
     jac: Any, dim: int, manifold: Any, limits: tuple[Array, Array] | None, step: Any, sparsity: Any, mapped: Any
 ) -> Differences | None:
-    """The difference scheme, where more than its name was said."""
+    """The difference scheme, if more than its name was given."""
     if callable(jac) or (step is None and sparsity is None and mapped is None):
         return None
     if sparsity is not None:
@@ -163,7 +163,7 @@ def differences(
 
 
 def mapped(workers: int | Callable[..., Any] | None, pools: ExitStack) -> Callable[..., Any] | None:
-    """A map for differences; None: Python's own. Threads are those of ``pools``."""
+    """A map for finite differences, None for Python's own. Thread pools are closed by ``pools``."""
     if workers is None or workers == 1:
         return None
     if callable(workers):
@@ -175,7 +175,7 @@ def mapped(workers: int | Callable[..., Any] | None, pools: ExitStack) -> Callab
 
 
 def evaluations(max_nfev: int | None) -> dict[str, int]:
-    """``max_nfev`` as an option: the first evaluation is at the start, and every trial step takes one."""
+    """``max_nfev`` as an option: one evaluation at the start, and one per trial step."""
     if max_nfev is None:
         return {}
     if not max_nfev > 0:
@@ -184,10 +184,10 @@ def evaluations(max_nfev: int | None) -> dict[str, int]:
 
 
 def called_back(callback: Callable[..., Any] | None, plain: bool) -> Callable[[State], Any] | None:
-    """A callback of the user's as one of the solver's.
+    """Convert the user's callback to one of the solver.
 
-    The name of its parameter says what it takes: ``state``, ``x`` or ``intermediate_result``. Any other name is SciPy's
-    x in a call without data and the state in one with.
+    The name of its parameter says what it takes: ``state``, ``x`` or ``intermediate_result``. A parameter of any other
+    name gets SciPy's x in a call without data, and the state in a call with data.
     """
     if callback is None or not callable(callback):
         return callback
@@ -210,7 +210,7 @@ def _intermediate(state: State) -> Any:
 
 
 class Bound:
-    """A function with further arguments; pickles where the function does."""
+    """A function with further arguments; can be pickled if the function can."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.__wrapped__, self.args, self.kwargs = function, args, kwargs

@@ -1,10 +1,10 @@
 r"""Separable least squares: fit the non-linear parameters, and eliminate the linear ones.
 
-Many models are linear in most of their parameters: ``y = sum_k c_k phi_k(x; alpha)``, a sum of exponentials being the
+Many models are linear in most of their parameters: ``y = sum_k c_k phi_k(x; alpha)``. A sum of exponentials is the
 textbook case. Variable projection computes the coefficients c for every alpha by linear least squares and minimises
 over alpha alone: fewer parameters, no start for the coefficients, fewer iterations.
 
-`separable_fit` fits curves: one, or very many that share alpha and have coefficients of their own (global analysis of
+`separable_fit` fits one curve, or very many that share alpha and have their own coefficients (global analysis of
 decay curves or spectra). Each curve is then one residual block, and batches are drawn over curves.
 `problm.problems.separable_linear.LinearSeparableProblem` is the problem behind it;
 `problm.problems.separable_nonlinear.SeparableProblem` eliminates *non-linear* parameters of each block by a few
@@ -33,26 +33,26 @@ __all__ = ["LinearSeparableProblem", "SeparableFit", "SeparableProblem", "separa
 
 @dataclass(frozen=True, eq=False)
 class SeparableFit:
-    """Shared non-linear parameters, and the coefficients of every curve."""
+    """Result of `separable_fit`: shared non-linear parameters, and the coefficients of every curve."""
 
     alpha: Array
     """(d,) non-linear parameters."""
     coefficients: Array
-    """(n, k), or (k,) for a single curve."""
+    """(n, k) coefficients; (k,) for a single curve."""
     cost: float
     """Half the sum of (robustified) squared residuals over all curves."""
     rmse: float
-    """Root of the mean squared residual, in units of sigma where it was given."""
+    """Root mean square of the residuals, in units of sigma if it was given."""
     degrees_of_freedom: int
-    """Samples less all parameters, the coefficients too."""
+    """Number of samples minus number of parameters, including the coefficients."""
     absolute_sigma: bool
     result: Result
-    """The solver's: status, message, history."""
+    """Result of the solver: status, message, history."""
     problem: LinearSeparableProblem = field(repr=False)
 
     @property
     def variance(self) -> float:
-        """Of a sample's noise, relative to sigma: 1 for absolute sigmas, else estimated from the residuals."""
+        """Variance of the noise relative to sigma: 1 for absolute sigmas, else estimated from the residuals."""
         return 1.0 if self.absolute_sigma else 2.0 * self.cost / self.degrees_of_freedom
 
     @property
@@ -62,11 +62,11 @@ class SeparableFit:
 
     @property
     def standard_errors(self) -> Array:
-        """(d,) of alpha."""
+        """(d,) standard errors of alpha."""
         return np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
 
     def coefficient_errors(self) -> Array:
-        """Standard errors of the coefficients, (n, k) or (k,): of their own noise and of alpha's."""
+        """Standard errors of the coefficients, (n, k) or (k,), including the uncertainty of alpha."""
         variances = self.problem.coefficient_variances(self.alpha, self.result.unscaled_covariance)
         return np.sqrt(self.variance * variances).reshape(self.coefficients.shape)
 
@@ -103,7 +103,7 @@ def separable_fit(
     rng: np.random.Generator | int | None = 0,
     **options: Any,
 ) -> SeparableFit:
-    """Fit ``y = sum_k c_k phi_k(x; alpha)`` by variable projection: shared alpha, coefficients of each curve's own.
+    """Fit ``y = sum_k c_k phi_k(x; alpha)`` by variable projection: alpha is shared, coefficients are per curve.
 
     Parameters
     ----------
@@ -111,29 +111,29 @@ def separable_fit(
         ``basis(x, alpha)`` returns the basis functions phi_k at x along the last axis, (m, k), or as a list of k
         arrays (a number stands for a constant).
     alpha0
-        (d,) start of the non-linear parameters. The coefficients need none.
+        (d,) start of the non-linear parameters. The coefficients need no start.
     x
-        (m,) or (m, ...) where all curves are sampled alike; (n, m) or (n, m, ...) where each has its own. In the
-        latter case ``basis`` gets the x of several curves at once, (b, m, ...), and returns (b, m, k).
+        (m,) or (m, ...) if all curves share it; (n, m) or (n, m, ...) if each curve has its own. In the latter case
+        ``basis`` gets the x of several curves at once, (b, m, ...), and returns (b, m, k).
     y
-        (n, m): n curves of m samples. (m,): one curve.
+        (n, m) for n curves of m samples, or (m,) for one curve.
     derivative
-        ``derivative(x, alpha)`` with one more axis, of length d, than the basis; ``"3-point"`` for central
-        differences or ``"cs"`` for the complex step.
+        ``derivative(x, alpha)``, whose result has one more axis of length d than the basis; ``"3-point"`` for central
+        differences, or ``"cs"`` for the complex step.
     sigma
         Standard deviations: a number, (m,) or (n, m); ``inf`` for a missing sample (whose y may be anything finite).
     absolute_sigma
         Whether sigma is known absolutely, as in SciPy's ``curve_fit``, or only relatively.
     bounds
-        (lower, upper) of alpha.
+        (lower, upper) bounds of alpha.
     jacobian
-        ``"exact"`` (Golub and Pereyra) or ``"kaufman"``, cheaper, which leaves out a term that vanishes with the
+        ``"exact"`` (Golub and Pereyra), or the cheaper ``"kaufman"``, which leaves out a term that vanishes with the
         residuals.
     loss, f_scale
-        Robust loss on the norm of a whole curve's residuals, and its scale: ignores curves that do not fit. (For
+        Robust loss on the norm of a whole curve's residuals, and its scale: curves that do not fit are ignored. (For
         outlying samples of a single curve use `problm.curve_fit`.)
     threads
-        For curves with their own x or sigma; by default all cores that the process may use.
+        Number of threads for curves with their own x or sigma; by default all cores that the process may use.
     rng
         Random seed for the order of the curves.
     **options
@@ -155,7 +155,7 @@ def separable_fit(
     >>> fit.alpha.round(6), fit.coefficients.round(6)
     (array([0.4, 2. ]), array([3. , 2. , 0.5]))
 
-    Ten thousand curves that share the rates, each with amplitudes of its own:
+    Ten thousand curves that share the rates, each with its own amplitudes:
 
     >>> rng = np.random.default_rng(0)
     >>> amplitudes = rng.uniform(1, 3, (10_000, 3))
@@ -180,7 +180,7 @@ def separable_fit(
     own_x = samples.shape[:2] == Y.shape and not single
     if not own_x and samples.shape[:1] != (Y.shape[1],):
         raise ValueError(
-            f"x must have {Y.shape[1]} samples along its first axis, as y has, or one row for each curve {Y.shape}; "
+            f"x must have {Y.shape[1]} samples along its first axis, like y, or one row per curve {Y.shape}; "
             f"got {samples.shape}"
         )
     if jacobian not in ("exact", "kaufman"):
@@ -212,7 +212,7 @@ def separable_fit(
     first = problem.phi(alpha) if not own_x else problem.phi(alpha, samples[:1], 1)[0]
     if first.shape[1] >= Y.shape[1]:
         raise ValueError(
-            f"basis has {first.shape[1]} functions for {Y.shape[1]} samples a curve: nothing is left to tell of alpha"
+            f"basis has {first.shape[1]} functions for {Y.shape[1]} samples per curve: too few to determine alpha"
         )
     if not np.isfinite(first).all():
         raise ValueError(f"basis is not finite at alpha0 = {alpha}: move the start or restrict x")
@@ -239,7 +239,7 @@ def _deviations(sigma: ArrayLike | None, Y: NDArray[Any], single: bool) -> tuple
     if sigma is None:
         return None, Y.size
     deviations = np.asarray(sigma, dtype=np.float64)
-    if not deviations.ndim:  # of every sample
+    if not deviations.ndim:  # one number for all samples
         deviations = np.full(Y.shape[1], deviations)
     if deviations.shape not in ((Y.shape[1],), Y.shape):
         raise ValueError(f"sigma must have the shape {(Y.shape[1],)} or {Y.shape}, got {deviations.shape}")

@@ -1,4 +1,4 @@
-"""How to solve: what `problm.api.fit_rows` and `problm.api.stored` have in common."""
+"""Settings that `problm.api.fit_rows` and `problm.api.stored` have in common."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_ROW_WISE = (
 
 
 class NotRowWise(ValueError):
-    """A function that needs all rows at once, where there is no room for them."""
+    """Raised for a function that needs all rows at once when they cannot be held in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,6 @@ class Settings:
 
     @property
     def batches(self) -> bool:
-        """Whether batches were asked for, so that even a handful of rows is not simply evaluated together."""
+        """Whether batches were asked for; if not, a handful of rows is simply evaluated together."""
         asked = ("initial_batch", "max_batch", "accuracy")
         return self.acceptance not in (None, "full") or any(self.options.get(name) is not None for name in asked)

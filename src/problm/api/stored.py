@@ -1,4 +1,4 @@
-"""Which problem to make of data that lies in files or on a cluster."""
+"""Make a problem of data in files or on a cluster."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from ..support.memory import as_bytes
 from .settings import NOT_ROW_WISE, NotRowWise, Settings
 
 _FEW = 64
-"""Rows that tell the shapes, and whether the function is row-wise."""
+"""Rows that are read first, to learn shapes and whether the function is row-wise."""
 _SMALL = 1 << 26
-"""Bytes up to which a file is simply read: in the time of a few iterations, and rows can be drawn one by one."""
+"""Largest size, in bytes, of a file that is read into memory: it takes the time of a few iterations, and rows can then
+be drawn one by one."""
 
 
 def stored_problem(
     model: RowModel, points: Sequence[Theta], data: Any, settings: Settings
 ) -> tuple[RowModel, Problem, Columns]:
-    """The model with what its first rows tell, the problem over rows that are not in memory, and rows to try it on."""
+    """Return the model with shapes from its first rows, the problem over rows not in memory, and sample rows."""
     if settings.client is not None:
         from ..distributed.problem import distributed_problem
 

@@ -102,7 +102,7 @@ def _one(name: str, data: Any, columns: Sequence[str] | None = None) -> Source:
 
 def _joined(named: Sequence[tuple[str, Any]]) -> Source:
     if not named:
-        raise ValueError("data is empty: give at least one array with a row for each residual")
+        raise ValueError("data is empty: give at least one array with one row per residual")
     parts = [_one(name, value) for name, value in named]
     if len(parts) == 1:
         return parts[0]
@@ -158,7 +158,7 @@ def _header(path: str, file: Any, name: str) -> tuple[int, list[Raw]]:
     """Number of rows, and where they are, from the header of a ``.npy`` file."""
     shape, fortran, dtype = read_header(path, file, name)
     if not shape or shape[0] == 0:
-        raise ValueError(f"{path}: an array with a row for each residual is needed, got the shape {shape}")
+        raise ValueError(f"{path}: an array with one row per residual is needed, got the shape {shape}")
     if dtype.hasobject or dtype.kind not in "fiu":
         raise ValueError(f"{path}: {name} must hold numbers, got dtype {dtype}")
     if fortran and len(shape) > 1:

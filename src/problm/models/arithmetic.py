@@ -59,7 +59,7 @@ def convolve(model: M, shifts: Sequence[float], weights: Sequence[float]) -> M:
     """The model seen through an instrument: ``sum over j of weights[j] * model(x - shifts[j])``."""
     at, heights = np.asarray(shifts, dtype=np.float64), np.asarray(weights, dtype=np.float64)
     if at.shape != heights.shape or at.ndim != 1 or not 1 <= len(at) <= 200:
-        raise ValueError("convolve: shifts and weights must be of one length, 1 to 200")
+        raise ValueError("convolve: shifts and weights must have the same length, 1 to 200")
     if model.body is None or len(model.variables) != 1:
         raise TypeError("only formulas and ready-made models of one variable can be convolved")
     total = ex.constant(0.0)
