@@ -78,13 +78,24 @@ def test_needed_rows_do_not_depend_on_how_parameters_are_mixed():
 
 def test_it_is_asked_once_per_batch_size():
     rng = np.random.default_rng(2)
-    batch, information = Rows(rng.standard_normal((2000, 4))), Information()
+    jacobian = rng.standard_normal((2000, 4))
+    jacobian[45:, 3] = 0.0  # enough rows for the last parameter, but hardly
+    batch, information = Rows(jacobian), Information()
     for _ in range(3):
         assert information.needed(batch, batch.normal()) == 1.0
     assert batch.asked == 1
-    batch.jacobian = rng.standard_normal((4000, 4))
+    batch.jacobian = np.concatenate([jacobian, jacobian])
     information.needed(batch, batch.normal())
     assert batch.asked == 2
+
+
+def test_a_batch_that_knows_plenty_is_the_last_one_asked():
+    rng = np.random.default_rng(2)
+    batch, information = Rows(rng.standard_normal((2000, 4))), Information()
+    information.needed(batch, batch.normal())
+    batch.jacobian = rng.standard_normal((4000, 4))
+    assert information.needed(batch, batch.normal()) == 1.0
+    assert batch.asked == 1
 
 
 def test_a_parameter_without_any_rows_asks_for_more():

@@ -66,6 +66,11 @@ class Function(_Named):
     def __call__(self, *args: Any) -> Any:
         return self.compiled(*args)
 
+    @property
+    def ready(self) -> bool:
+        """Whether a call needs neither Numba, whose import takes longer than most solves, nor a compiler."""
+        return "compiled" in self.__dict__ or "numba" in sys.modules or library.code(self.py_func) is not None
+
     @cached_property
     def compiled(self) -> Callable[..., Any]:
         """What a call calls; to be asked for by those who call often."""

@@ -12,7 +12,6 @@ The last segment, everything that is left, is the complement in ascending order.
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -29,12 +28,45 @@ def as_generator(rng: np.random.Generator | int | None) -> np.random.Generator:
 
 
 def draw_sorted(rng: np.random.Generator, free: int, m: int) -> Index:
-    """A simple random sample of ``m`` of the numbers 0..free-1, ascending."""
+    """A simple random sample of ``m`` of the numbers 0..free-1, ascending.
+
+    Numbers are drawn until m different ones are there.
+
+    Examples
+    --------
+    >>> draw_sorted(np.random.default_rng(0), 1000, 4)
+    array([299, 748, 756, 757])
+    """
     if m == free:
         return np.arange(free, dtype=np.int64)
-    chosen: Index = rng.choice(free, m, replace=False, shuffle=False)
-    chosen.sort()
-    return chosen
+    if 4 * m > free:
+        chosen: Index = rng.choice(free, m, replace=False, shuffle=False)
+        chosen.sort()
+        return chosen
+    rows = _distinct(_ascending(rng, free, m))
+    while len(rows) < m:
+        rows = np.concatenate([rows, _ascending(rng, free, m - len(rows))])
+        rows.sort(kind="stable")  # merges ascending runs
+        rows = _distinct(rows)
+    return rows
+
+
+def _ascending(rng: np.random.Generator, free: int, m: int) -> Index:
+    """As many random numbers 0..free-1, ascending: sums of exponential gaps, divided by their total, are uniform
+    numbers in ascending order. Sorting would take longer than all the rest."""
+    sums = rng.standard_exponential(m + 1).cumsum()
+    rows: Index = (sums[:-1] * (free / sums.item(m))).astype(np.int64)
+    if rows.item(m - 1) == free:  # by rounding
+        rows[m - 1] = free - 1
+    return rows
+
+
+def _distinct(rows: Index) -> Index:
+    """Ascending numbers without repetitions."""
+    first = np.empty(len(rows), dtype=bool)
+    first[0] = True
+    np.not_equal(rows[1:], rows[:-1], out=first[1:])
+    return rows[first]
 
 
 def count_free(chosen: Index, taken: Index, union: Index) -> None:
@@ -42,9 +74,9 @@ def count_free(chosen: Index, taken: Index, union: Index) -> None:
 
     ``taken`` is ascending; ``union`` gets all of its rows and the chosen ones, ascending, unless it is empty.
     """
-    if "numba" in sys.modules:  # the same rows, faster; importing Numba for it would take longer than most solves
-        from .order_compiled import by_walking
+    from .order_compiled import by_walking
 
+    if by_walking.ready:  # the same rows, faster
         by_walking(chosen, taken, union)
     else:
         by_searching(chosen, taken, union)

@@ -180,9 +180,13 @@ class Batch:
         self._trial = (theta, costs, after, total)
         return self.problem.moments(after - self._costs[self.size : end], self.size, end)
 
-    def first_costs(self) -> tuple[float, float]:
-        """Mean cost of the batch at theta, and its standard error."""
-        moments = Moments.of(self.problem.moments(self.costs, 0, self.size))
+    def fall(self, start: Theta, first: int) -> tuple[float, float]:
+        """Mean by which the cost of the ``first`` blocks is below that at another point, and its standard error."""
+        if not first <= self._known:
+            return math.nan, math.inf
+        changes = self.problem.costs(start, 0, first) - self._costs[:first]
+        self.count_residuals(first)
+        moments = Moments.of(self.problem.moments(changes, 0, first))
         return moments.mean, moments.sd / math.sqrt(moments.units)
 
     def rows(self) -> NDArray[np.int64]:

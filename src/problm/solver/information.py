@@ -15,7 +15,8 @@ and ``U_i = J_i B``, every direction is a unit vector u there, ``sum (U_i u)^2 =
 the largest eigenvalue of ``sum h_i U_i^T U_i`` bounds all directions at once. It does not change when parameters are
 shifted, scaled or mixed.
 
-The sum costs about as much as a linearisation, so it is computed once per batch size.
+The sum costs about as much as a linearisation, so it is computed once per batch size, and no more once a batch has
+known several times as much as it had to.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ them wide, 37 of 150 lose the line without the rule, none of 400 with 10 or 20, 
 too faint for a batch of a thousand rows."""
 _PIVOT = 1e-7
 """Pivot of the Cholesky factor of H with a unit diagonal below which a direction counts as not informed at all."""
+_AMPLE = 4.0
+"""How many times the least number of rows makes further checks unnecessary."""
 MOST_FACTOR = 32.0
 """Largest growth of a batch that lacks information, at once."""
 
@@ -46,10 +49,12 @@ class Information:
 
     size: int = 0
     """Blocks of the batch that was checked last."""
+    enough: bool = False
+    """Whether it knew so much that larger ones need not be checked."""
 
     def needed(self, batch: Batch, normal: Normal) -> float:
         """How many times as many rows the batch should hold before it proposes a step; 1 where it knows enough."""
-        if self.size == normal.count:
+        if self.size == normal.count or self.enough:
             return 1.0
         self.size = normal.count
         root, regular = inverse_root(normal.hessian)
@@ -58,6 +63,7 @@ class Information:
             return 1.0  # the loop itself deals with what is not finite
         largest = float(np.linalg.eigvalsh(concentration)[-1]) if concentration.size else 1.0
         if regular and largest * LEAST_ROWS <= 1.0:
+            self.enough = largest * LEAST_ROWS * _AMPLE <= 1.0
             return 1.0
         return min(max(1.5 * LEAST_ROWS * largest, 2.0), MOST_FACTOR)
 

@@ -162,11 +162,8 @@ class Loop(Run):
             self.step_back()
             return self.linearize()
         self.system, self.begun = system, True
-        if not len(self.history):
-            if system.cost == 0.0:
-                refuse_underflow(self.problem, batch.theta)
-            if not batch.full:
-                self.first_costs = batch.first_costs()
+        if not len(self.history) and system.cost == 0.0:
+            refuse_underflow(self.problem, batch.theta)
         return system
 
     def step_back(self) -> None:
@@ -240,6 +237,8 @@ class Loop(Run):
             if batch.size >= limit:
                 raise Stop(Status.BATCH_LIMIT)
             size = limit
+        if size >= batch.n and not batch.full:
+            self.fall = batch.fall(self.start, self.problem.boundary(self.first))
         batch.grow(min(size, batch.n))
         self.termination.begin_anew()
         self.record(decision, system.cost if cost is None else cost)

@@ -22,9 +22,9 @@ SMALL_CHANGE = 1e-8
 """Relative change of the cost that counts as next to nothing."""
 SHORT_WAY = 1e-2
 """Decrease of the cost, relative to it, that a step promises whose contraction is believed."""
-LAST_STEP = 2.5e-7
+LAST_STEP = 2.5e-6
 """Decrease of the cost, relative to it, by a last step that is taken on its word: so short that the matrix H, of which
-covariances are made, is that of the end to a thousandth."""
+covariances are made, is that of the end to a per cent."""
 MOST_RATE = 0.3
 """Contraction up to which the last step may be taken on its word."""
 CRAWL = 100

@@ -61,8 +61,8 @@ class Run:
         """Whether steps on a batch led to where other rows are not finite."""
         self.restarted = False
         """Whether this is plain LM from the start, after a solve that ended above it."""
-        self.first_costs: tuple[float, float] = (math.nan, math.inf)
-        """Mean cost of the first batch at the start, and its standard error."""
+        self.fall: tuple[float, float] = (math.nan, math.inf)
+        """Mean by which steps on batches lowered the cost of the first batch, and its standard error."""
         self.rng: np.random.Generator | None = None
         self.previous: Theta = None
         """The point before the last step, to go back to."""
@@ -123,10 +123,10 @@ class Run:
         """Whether the cost over all residuals is above the start's, which is only computed if it may be."""
         if self.restarted or not self.batch.full or self.first == self.problem.n:
             return False
-        mean, error = self.first_costs
-        now = self.system.normal.cost / self.problem.n
-        if now < mean - 6.0 * error:
+        fall, error = self.fall
+        if fall > 6.0 * error:
             return False
+        now = self.system.normal.cost / self.problem.n
         self.batch.residual_rows += self.problem.n
         return now > self.problem.cost(self.start) / self.problem.n * (1.0 + 1e-12)
 

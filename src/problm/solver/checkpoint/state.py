@@ -129,7 +129,7 @@ class Checkpoint:
             run.last = (run.batch.theta, *state["trail"])
         for field in dataclasses.fields(run.history):
             getattr(run.history, field.name)[:] = state["history"][field.name]
-        run.first_costs = state["first_costs"]
+        run.fall = state["fall"]
         run.began = time.perf_counter() - state["seconds"]
         if state["rng"] is not None:
             run.generator().bit_generator.state = state["rng"]
@@ -194,7 +194,7 @@ def _state_of(run: Run, solve: dict[str, Any]) -> dict[str, Any]:
         "memory": {part: copy.deepcopy(_memory(getattr(run, part))) for part in _PARTS},
         "batch": run.batch.state(),
         "history": {f.name: list(getattr(run.history, f.name)) for f in dataclasses.fields(run.history)},
-        "first_costs": run.first_costs,
+        "fall": run.fall,
         "seconds": time.perf_counter() - run.began,
         "rng": None if run.rng is None else run.rng.bit_generator.state,
     }
@@ -239,7 +239,7 @@ def _check(run: Run, state: dict[str, Any]) -> None:
         and _like(batch["theta"], run.start)
         and all(not isinstance(v, Normal) or (v.count <= n and len(v.gradient) == run.problem.dim) for v in sums)
         and len({len(column) for column in history}) == 1
-        and len(state["first_costs"]) == 2
+        and len(state["fall"]) == 2
         and isinstance(state["seconds"], float) and 0.0 <= state["seconds"] < math.inf
     )  # fmt: skip
     if not sound:
