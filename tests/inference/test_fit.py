@@ -240,7 +240,7 @@ def test_bootstrap_of_groups_sees_errors_that_groups_share():
     shared = fit.bootstrap(200, "groups", groups=groups, workers=1).errors["background"]
     assert shared == pytest.approx(np.std([y[groups == g].mean() for g in range(30)]) / np.sqrt(30), rel=0.2)
     assert fit.params["background"].error < 0.3 * shared
-    with pytest.raises(ValueError, match="need one another"):
+    with pytest.raises(ValueError, match="must be given together"):
         fit.bootstrap(10, "groups")
     with pytest.raises(ValueError, match="kind must be"):
         fit.bootstrap(10, "row")

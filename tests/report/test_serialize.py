@@ -77,7 +77,7 @@ def test_a_loaded_result_has_no_residuals_and_says_so(result):
         (lambda d: d.pop("format"), "not a saved result"),
         (lambda d: d.update(version=99), "version 99"),
         (lambda d: d.pop("grad"), "'grad' is missing"),
-        (lambda d: d.update(status="FINE"), "there is no status 'FINE'"),
+        (lambda d: d.update(status="FINE"), "unknown status 'FINE'"),
         (lambda d: d.update(hessian=[[1.0]]), "hessian has shape"),
         (lambda d: d.update(hessian=[[1.0, 2.0], [3.0]]), "damaged"),
         (lambda d: d.update(cost="lots"), "'lots' is not a number"),

@@ -299,7 +299,7 @@ def test_a_folder_that_is_not_there_is_told_before_any_work(tmp_path):
         calls.append(len(x))
         return theta[0] * x - 1.0
 
-    with pytest.raises(FileNotFoundError, match="no folder for the checkpoint"):
+    with pytest.raises(FileNotFoundError, match="folder of the checkpoint does not exist"):
         problm.least_squares(line, [3.0], data=np.ones(5), checkpoint=tmp_path / "none" / "solve.npz")
     assert len(calls) <= 1  # a look at what it returns
 

@@ -55,9 +55,9 @@ def test_two_methods_make_a_problem(n):
 
 def test_what_a_problem_does_not_give_is_said():
     result = solve(Line(), np.zeros(2))
-    with pytest.raises(RuntimeError, match="no residuals"):
+    with pytest.raises(RuntimeError, match="does not provide the residuals"):
         result.fun  # noqa: B018
-    with pytest.raises(RuntimeError, match="no Jacobian"):
+    with pytest.raises(RuntimeError, match="does not provide the Jacobian"):
         result.jac  # noqa: B018
     with pytest.raises(TypeError, match="which rows a batch holds"):
         Batch(result.problem, result.x, 10).rows()

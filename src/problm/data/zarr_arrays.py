@@ -119,7 +119,7 @@ def _checked(name: str, version: int, meta: Mapping[str, Any]) -> _Described:
     if size > room:
         raise ValueError(
             f"a chunk of {name} takes {size / 1e9:.3g} GB unpacked, and at most {room / 1e9:.3g} GB are read into "
-            "memory (half of what is free)"
+            "memory (half of the free memory)"
         )
     if min(chunks) < 1 or shape[0] // chunks[0] > _MOST_CHUNKS:
         raise ValueError(f"{name} has more than {_MOST_CHUNKS} chunks")

@@ -1,4 +1,4 @@
-"""The bootstrap: a fit repeated on resampled data, for errors that do not rest on a quadratic approximation."""
+"""The bootstrap: fits of resampled data, for errors that do not depend on a quadratic approximation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Bootstrap:
     samples: Array
     """(n, p) parameters of the repetitions that converged."""
     failed: int
-    """Repetitions that did not converge; they are left out."""
+    """Number of repetitions that did not converge; they are left out."""
 
     @property
     def covariance(self) -> Array:
@@ -61,7 +61,7 @@ def bootstrap(
     rng: np.random.Generator | int | None = 0,
     workers: int | None = None,
 ) -> Bootstrap:
-    """Fit resampled data ``n`` times, each from the parameters found.
+    """Fit resampled data ``n`` times, starting from the fitted parameters.
 
     Parameters
     ----------
@@ -69,16 +69,16 @@ def bootstrap(
     n
         Number of repetitions.
     kind : {'rows', 'residuals', 'groups'}
-        ``'rows'`` draws points with replacement: right also where the noise differs from point to point.
-        ``'residuals'`` keeps x and adds residuals drawn with replacement, each made larger by its leverage, to the
-        curve: right where the noise is alike everywhere up to sigma. ``'groups'`` draws whole groups of points, which
-        share errors.
+        ``'rows'`` draws points with replacement; valid also if the noise differs from point to point.
+        ``'residuals'`` keeps x and adds to the curve residuals drawn with replacement and corrected for leverage;
+        valid if the noise is the same everywhere up to sigma. ``'groups'`` draws whole groups of points that share
+        errors.
     groups : (N,) array_like
         The group of each point, for ``kind='groups'``.
     rng
-        Random seed; the samples are the same for any number of workers.
+        Random seed; samples do not depend on the number of workers.
     workers
-        Threads; by default all cores that the process may use.
+        Number of threads; by default all cores that the process may use.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def bootstrap(
     if kind not in _KINDS:
         raise ValueError(f"kind must be one of {_KINDS}, got {kind!r}{suggest(kind, _KINDS)}")
     if (kind == "groups") != (groups is not None):
-        raise ValueError("groups and kind='groups' need one another")
+        raise ValueError("groups and kind='groups' must be given together")
     draw = _by_residuals(fit) if kind == "residuals" else _by_rows(fit, groups)
     seeds = np.random.default_rng(rng).spawn(n)
 
@@ -117,7 +117,7 @@ def _by_rows(fit: Estimate, groups: Any) -> Callable[[np.random.Generator], dict
     x = fit.x if hasattr(fit.x, "iloc") else np.asarray(fit.x)
     count = len(y)
     if sigma is not None and np.ndim(sigma) > 1:
-        raise ValueError("rows of data with a covariance matrix cannot be drawn by themselves")
+        raise ValueError("data with a covariance matrix cannot be resampled row by row")
     members: list[NDArray[np.int64]] = []
     if groups is not None:
         labels = np.asarray(groups).ravel()
@@ -142,7 +142,7 @@ def _by_rows(fit: Estimate, groups: Any) -> Callable[[np.random.Generator], dict
 
 def _by_residuals(fit: Estimate) -> Callable[[np.random.Generator], dict[str, Any]]:
     deviations = fit.deviations
-    # A residual is smaller than the error by the pull of its own point.
+    # Residuals are smaller than errors because each point pulls the curve towards itself (leverage).
     errors = fit.residuals / deviations / np.sqrt(np.maximum(1.0 - fit.leverage, 0.01))
     errors = errors - errors.mean()
     curve = fit.observed - fit.residuals

@@ -1,4 +1,4 @@
-"""Two fits of the same data, compared."""
+"""Comparison of two fits of the same data."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from .estimate import Estimate
 
 @dataclass(frozen=True)
 class Comparison:
-    """Which of two fits the data prefer. The tests hold where the smaller model is a special case of the larger one."""
+    """Which of two fits the data prefer. The tests are valid if one model is a special case of the other."""
 
     f: float
-    """F statistic: fall of chi2 per additional parameter, over the larger model's reduced chi2; NaN for equal sizes."""
+    """F statistic: decrease of chi2 per additional parameter, divided by the reduced chi2 of the larger model; NaN if
+    both have the same number of parameters."""
     f_probability: float
-    """Chance of an F as large if the smaller model were true: below 0.05, say, the larger one is preferred."""
+    """p-value of the F test; if it is small (below 0.05, for example), the larger model is preferred."""
     likelihood_ratio: float
     """Twice the difference of the log likelihoods."""
     likelihood_probability: float
-    """Chance of a ratio as large if the smaller model were true, by chi^2, for many points."""
+    """p-value of the likelihood ratio by the chi^2 distribution, valid for many points."""
     weights: tuple[float, float]
-    """Akaike's weights of the two models, in the order in which they were compared; nested or not."""
+    """Akaike weights of the two models, in the order of comparison; the models need not be nested."""
     delta_bic: float
     """BIC of the second minus that of the first: positive prefers the first."""
 
@@ -36,7 +37,7 @@ class Comparison:
 
 
 def compare(first: Estimate, second: Estimate) -> Comparison:
-    """F test, likelihood ratio test, Akaike weights and the difference of BIC."""
+    """Compute F test, likelihood ratio test, Akaike weights and the difference of BIC."""
     if first.n != second.n or first.absolute_sigma != second.absolute_sigma or first.loss != second.loss:
         raise ValueError("compare: both fits must be of the same data, with the same sigma and loss")
     small, large = sorted((first, second), key=lambda fit: fit.n_free)

@@ -1,8 +1,8 @@
-"""What makes a fit doubtful, in sentences.
+"""Reasons to doubt a fit, as sentences.
 
-The rows are looked at through a sample of at most `SAMPLE`, in the order of x, so that this costs nothing at any N.
-Residuals that are much larger than the scatter between neighbouring points hold structure that the model misses: von
-Neumann's ratio of the mean squared difference of neighbours to the variance, 2 for independent residuals.
+At most `SAMPLE` rows are examined, in the order of x, so the cost does not depend on N. If residuals are much larger
+than the scatter between neighbouring points, the model misses structure. The measure is von Neumann's ratio of the mean
+squared difference of neighbours to the variance, which is 2 for independent residuals.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .estimate import Estimate
 Array = NDArray[np.float64]
 SAMPLE = 20_000
 SERIOUS = ("undetermined", "correlated", "poor", "systematic", "coincident")
-"""Doubts that another start may resolve."""
+"""Kinds of doubts that another start may resolve."""
 
 
 def doubts(fit: Estimate) -> dict[str, str]:
-    """Sentences by kind of doubt; none for a fit that looks right."""
+    """Sentences by kind of doubt; empty for a fit that looks right."""
     found: dict[str, str] = {}
     if fit.result.singular:
         found["undetermined"] = "the data do not determine all parameters: some can change without changing the curve"
@@ -51,7 +51,7 @@ def _of_rows(fit: Estimate) -> dict[str, str]:
     spread = float(np.var(y / deviations))
     left = float(residuals @ residuals) / n
     found: dict[str, str] = {}
-    if n < 10 or left <= 1e-14 * spread:  # too few to tell, or exact
+    if n < 10 or left <= 1e-14 * spread:  # too few rows to judge, or an exact fit
         return found
     explained = 1.0 - left / spread if spread > 0.0 else 1.0
     if explained < 0.1 and (body is None or body.rowwise):
@@ -70,7 +70,7 @@ def _of_rows(fit: Estimate) -> dict[str, str]:
 
 
 def _coincident(fit: Estimate, x: Any) -> dict[str, str]:
-    """Terms of a sum that have become the same curve."""
+    """Report terms of a sum that have become the same curve."""
     terms, curves, place = getattr(fit.model, "terms", ()), [], 0
     for term in terms:
         values = np.asarray(term(x, *fit.values[place : place + len(term.parameters)]), dtype=np.float64)

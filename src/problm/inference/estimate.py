@@ -1,4 +1,4 @@
-"""What was estimated: parameters by name with their errors, statistics, residuals and bands."""
+"""Estimates: named parameters with their errors, statistics, residuals and bands."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Parameter:
     name: str
     value: float
     error: float
-    """Standard error; 0 where it was fixed."""
+    """Standard error; 0 if the parameter was fixed."""
     degrees_of_freedom: float
-    """Of the estimated noise; infinite where standard deviations were given in the data's units."""
+    """Degrees of freedom of the noise estimate; infinite if standard deviations were given in the units of the data."""
     fixed: bool = False
     tie: str | None = None
-    """The expression that it is tied to."""
+    """Expression that the parameter is tied to."""
     at_bound: bool = False
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Confidence interval from the standard error; see `Fit.profile` for strongly curved models."""
+        """Confidence interval from the standard error; for strongly non-linear models see `Fit.profile`."""
         half = float(quantile(level, self.degrees_of_freedom)) * self.error
         return self.value - half, self.value + half
 
@@ -58,15 +58,15 @@ class Band(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
-    """The parameters of a fit, and what follows from them and their covariance; see `problm.Fit`."""
+    """Parameters of a fit and quantities derived from them and their covariance; see `problm.Fit`."""
 
     model: Any
-    """What was fitted: a `problm.models.model.Model` or a function ``f(x, *parameters)``."""
+    """The fitted model: a `problm.models.model.Model` or a function ``f(x, *parameters)``."""
     ties: Ties
     result: Result
-    """The solver's result, of the free parameters."""
+    """Result of the solver, for the free parameters."""
     x: Any = None
-    """Where the data were measured; None where they are not in memory."""
+    """Where the data were measured; None if they are not in memory."""
     y: Any = None
     sigma: Any = None
     absolute_sigma: bool = False
@@ -74,12 +74,12 @@ class Estimate:
     bounds: tuple[Array, Array] | None = None
     """(d,) lower and upper bounds of the free parameters."""
     warnings: tuple[str, ...] = ()
-    """What makes the fit doubtful; see `problm.inference.doubts`."""
+    """Reasons to doubt the fit; see `problm.inference.doubts`."""
     jac: Callable[..., Any] | None = field(default=None, repr=False)
     refit: Callable[..., Result] | None = field(default=None, repr=False)
-    """``refit(start, x, y, sigma, fixed)``: the same fit of other data or with other parameters fixed."""
+    """``refit(start, x, y, sigma, fixed)`` repeats the fit with other data or other fixed parameters."""
     objective: Callable[[Array], float] | None = field(default=None, repr=False)
-    """chi2 at a point of the free parameters, where it is not the sum of squares of ``(y - f(x)) / sigma``."""
+    """chi2 as a function of the free parameters, if it is not the sum of squares of ``(y - f(x)) / sigma``."""
 
     # --- parameters ---------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class Estimate:
 
     @cached_property
     def values(self) -> Array:
-        """(p,) all parameters."""
+        """(p,) values of all parameters."""
         return self.ties.full(self.result.x)
 
     @cached_property
@@ -99,14 +99,14 @@ class Estimate:
 
     @cached_property
     def covariance(self) -> Array:
-        """(p, p) covariance of all parameters, tied ones by propagation."""
+        """(p, p) covariance of all parameters; errors are propagated to tied ones."""
         J = self.ties.jacobian(self.result.x)
         covariance: Array = J @ self.free_covariance @ J.T
         return covariance
 
     @property
     def correlation(self) -> Array:
-        """(p, p); NaN where a parameter was fixed."""
+        """(p, p) correlation of all parameters; NaN for fixed ones."""
         errors = self.errors
         with np.errstate(invalid="ignore", divide="ignore"):
             correlation: Array = self.covariance / np.outer(errors, errors)
@@ -134,9 +134,9 @@ class Estimate:
         return found
 
     def free_index(self, name: str) -> int:
-        """The place of a free parameter in ``result.x``."""
+        """Index of a free parameter in ``result.x``."""
         if name not in self.ties.free:
-            why = "is tied" if name in self.names else f"is not there{suggest(name, self.ties.free)}"
+            why = "is tied" if name in self.names else f"does not exist{suggest(name, self.ties.free)}"
             raise ValueError(f"parameter {name!r} {why}; the free ones are {', '.join(self.ties.free)}")
         k = self.ties.free.index(name)
         if self.result.fixed is not None and self.result.fixed[k]:
@@ -165,7 +165,7 @@ class Estimate:
 
     @property
     def chi2(self) -> float:
-        """Sum of squared residuals, each over its sigma (of their losses, where the fit was robust)."""
+        """Sum of squared residuals in units of sigma (sum of their losses for a robust fit)."""
         return 2.0 * self.result.cost
 
     @property
@@ -174,12 +174,13 @@ class Estimate:
 
     @property
     def aic(self) -> float:
-        """Akaike's criterion, up to a constant of the data: ``chi2 + 2 d`` where sigma is absolute, else lmfit's."""
+        """Akaike information criterion, up to a constant of the data: ``chi2 + 2 d`` if sigma is absolute, else as in
+        lmfit."""
         return self.deviance + 2.0 * self.n_free
 
     @property
     def bic(self) -> float:
-        """The Bayesian criterion, up to the same constant: ``log(n) d`` in place of ``2 d``."""
+        """Bayesian information criterion, up to the same constant: ``log(n) d`` in place of ``2 d``."""
         return self.deviance + float(np.log(self.n)) * self.n_free
 
     @property
@@ -191,7 +192,7 @@ class Estimate:
 
     @cached_property
     def r2(self) -> float:
-        """Share of the variance of y, weighted as in the fit, that the model explains; NaN where y is constant."""
+        """Share of the variance of y, weighted as in the fit, that the model explains; NaN if y is constant."""
         y, weight = self.observed, 1.0 / self.deviations**2
         spread = float(np.sum(weight * (y - np.average(y, weights=weight)) ** 2))
         return 1.0 - float(np.sum(weight * self.residuals**2)) / spread if spread > 0.0 else float("nan")
@@ -199,7 +200,7 @@ class Estimate:
     # --- rows ---------------------------------------------------------------------------------------------------
 
     def predict(self, x: Any) -> Array:
-        """(k,) the fitted curve."""
+        """Values (k,) of the fitted curve."""
         values: Array = np.asarray(self.model(x, *self.values), dtype=np.float64)
         return values
 
@@ -210,13 +211,13 @@ class Estimate:
 
     @cached_property
     def leverage(self) -> Array:
-        """(n,) how much each point pulls the curve to itself: the diagonal of the hat matrix, d in sum."""
+        """(n,) diagonal of the hat matrix: how much each point pulls the curve towards itself. Its sum is d."""
         J = self.slopes(self.in_memory(self.x)) / self.deviations[:, None]
         return np.asarray(np.einsum("ni,ij,nj->n", J, self.result.unscaled_covariance, J))
 
     @property
     def studentized_residuals(self) -> Array:
-        """(n,) residuals over their standard deviations, the noise being estimated without the point itself."""
+        """(n,) residuals divided by their standard deviations, with the noise estimated without the point itself."""
         scaled = self.residuals / self.deviations
         room = np.maximum(1.0 - self.leverage, np.finfo(float).eps)
         if self.absolute_sigma:
@@ -228,12 +229,12 @@ class Estimate:
         return studentized
 
     def outliers(self, level: float = 0.05) -> NDArray[np.int64]:
-        """Indices of points that are too far off for n of them, at a level for all of them (Bonferroni)."""
+        """Indices of outliers at a joint significance ``level`` for all n points (Bonferroni)."""
         dof = np.inf if self.absolute_sigma else max(self.degrees_of_freedom - 1, 1)
         return np.flatnonzero(np.abs(self.studentized_residuals) > quantile(1.0 - level / self.n, dof))
 
     def slopes(self, x: Any) -> Array:
-        """(k, d) derivatives of the curve by the free parameters."""
+        """(k, d) derivatives of the curve with respect to the free parameters."""
         theta = np.asarray(self.result.x, dtype=np.float64)
         curve = self.ties.apply(self.model)
         if self.jac is not None:
@@ -243,13 +244,13 @@ class Estimate:
         return derivatives(lambda t: np.ravel(np.asarray(curve(x, *t), dtype=np.float64)), theta, relative(theta)).T
 
     def confidence_band(self, x: Any, level: float = 0.95) -> Band:
-        """Where the curve itself lies, at each x for itself, from its derivatives and the covariance."""
+        """Pointwise confidence band of the curve, from its derivatives and the covariance."""
         return self._band(x, level, 0.0)
 
     def prediction_band(self, x: Any, level: float = 0.95, sigma: Any = None) -> Band:
-        """Where a new measurement at x would lie; its ``sigma`` is needed where the fit had one."""
+        """Pointwise band for a new measurement at x; its ``sigma`` is needed if the fit had one."""
         if sigma is None and self.sigma is not None:
-            raise ValueError("sigma is needed: the fit had standard deviations, so the new points have theirs")
+            raise ValueError("sigma is needed for the new points, because the fit had standard deviations")
         noise = np.asarray(1.0 if sigma is None else sigma, dtype=np.float64) ** 2
         return self._band(x, level, noise * (1.0 if self.absolute_sigma else self.reduced_chi2))
 
@@ -278,18 +279,18 @@ class Estimate:
     def deviations(self) -> Array:
         """(n,) sigma, or ones."""
         if self.sigma is not None and np.ndim(self.sigma) > 1:
-            raise ValueError("not known for a covariance matrix of the data")
+            raise ValueError("not available for data with a covariance matrix")
         return np.broadcast_to(np.asarray(1.0 if self.sigma is None else self.sigma, dtype=np.float64), (len(self.y),))
 
     def in_memory(self, values: Any) -> Any:
-        """The values, or an error where they are not there."""
+        """Return the values; raise an error if they are missing."""
         if values is None:
-            raise ValueError("this needs the data in memory; a fit loaded from a file is given them by Fit.load")
+            raise ValueError("this needs the data in memory; pass them to Fit.load for a fit loaded from a file")
         return values
 
 
 def quantile(level: float, degrees_of_freedom: float) -> float:
-    """Half width of a two-sided interval in standard errors: Student's, or normal for infinitely many."""
+    """Half width of a two-sided interval in standard errors, by Student's t (normal if the freedom is infinite)."""
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
     tail = 0.5 * (1.0 + level)
@@ -298,7 +299,7 @@ def quantile(level: float, degrees_of_freedom: float) -> float:
 
 
 def by_name(names: tuple[str, ...], values: Mapping[str, Any], argument: str) -> dict[int, Any]:
-    """A mapping from names as one from places, its names checked."""
+    """Turn a mapping by name into one by position, and check the names."""
     for name in values:
         if name not in names:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The outcome of `problm.fit`: parameters by name, with everything that can be asked about them."""
+"""`problm.Fit`: the result of `problm.fit`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit(Estimate):
-    """Parameters, intervals, bands, tests and pictures of a fit made by `problm.fit`.
+    """Result of `problm.fit`: parameters, intervals, bands, tests and plots.
 
     Examples
     --------
@@ -36,37 +36,38 @@ class Fit(Estimate):
     """
 
     def compare(self, other: Fit) -> compare.Comparison:
-        """This fit and another of the same data: F test, likelihood ratio, weights of Akaike."""
+        """Compare with another fit of the same data: F test, likelihood ratio, Akaike weights."""
         return compare.compare(self, other)
 
     def profile(self, name: str) -> profile.Profile:
-        """The likelihood along a parameter, the others being fitted anew: intervals for curved models."""
+        """Profile likelihood of a parameter (the others are refitted), for intervals of strongly non-linear models."""
         return profile.Profile(self, name)
 
     def contour(self, first: str, second: str, level: float = 0.95, points: int = 32) -> Array:
-        """(points, 2) the boundary of the joint confidence region of two parameters, by profile likelihood."""
+        """Boundary (points, 2) of the joint confidence region of two parameters, by profile likelihood."""
         return profile.contour(self, first, second, level, points)
 
     def bootstrap(
         self, n: int = 1000, kind: str = "rows", *, groups: Any = None, rng: Any = 0, workers: int | None = None
     ) -> bootstrap.Bootstrap:
-        """The fit repeated on resampled data: see `problm.inference.bootstrap.bootstrap`."""
+        """Repeat the fit on resampled data; see `problm.inference.bootstrap.bootstrap`."""
         return bootstrap.bootstrap(self, n, kind, groups=groups, rng=rng, workers=workers)
 
     def report(self) -> str:
-        """A page of text: outcome, statistics, parameters, correlations, warnings."""
+        """Return a page of text: outcome, statistics, parameters, correlations, warnings."""
         return shown.text(self)
 
     def to_latex(self) -> str:
-        """The parameters as a LaTeX table (``tabular``)."""
+        """Return the parameters as a LaTeX table (``tabular``)."""
         return shown.latex(self)
 
     def plot(self, level: float = 0.95) -> Any:
-        """Data, curve and confidence band over a panel of residuals; a Matplotlib figure (extra ``plot``)."""
+        """Plot data, curve and confidence band above the residuals; return a Matplotlib figure (needs the extra
+        ``plot``)."""
         return shown.picture(self, level)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the data, as numbers, text, lists and dicts that JSON can hold."""
+        """Return everything but the data as numbers, text, lists and dicts that JSON can hold."""
         return saved.to_dict(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -75,7 +76,8 @@ class Fit(Estimate):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: Any = None, **data: Any) -> Fit:
-        """Read a fit that `save` wrote. A function needs to be given again; so do x, y and sigma, if wanted."""
+        """Read a fit that `save` wrote. A model that is a Python function must be given again; so must x, y and sigma
+        if they are needed."""
         return saved.load(cls, path, model, **data)
 
     def __str__(self) -> str:

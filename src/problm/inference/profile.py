@@ -1,9 +1,9 @@
-r"""Profile likelihood: the cost along one or two parameters, the others being fitted anew at each point.
+r"""Profile likelihood: the cost along one or two parameters, with the others refitted at each point.
 
-With S the sum of squares, ``z(a) = sign(a - a_min) sqrt((S(a) - S_min) / s^2)`` is a straight line where the model is
-linear. Its values are compared with Student's t (the normal distribution where sigma is absolute), which is the F test
-of `lmfit.conf_interval`; two parameters together with ``2 F(2, n - d)`` (chi^2 of 2). Each point starts where the
-covariance says that the others go, so that it takes two or three steps.
+With the sum of squares S, ``z(a) = sign(a - a_min) sqrt((S(a) - S_min) / s^2)`` is a straight line if the model is
+linear. It is compared with Student's t (the normal distribution if sigma is absolute), which is the F test of
+`lmfit.conf_interval`; two parameters together are compared with ``2 F(2, n - d)`` (chi^2 of 2). Each point starts from
+the values that the covariance predicts for the other parameters, so that it takes two or three steps.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .estimate import Estimate, quantile
 
 Array = NDArray[np.float64]
 _REACH = 30.0
-"""Standard errors beyond which a side of the interval counts as open."""
+"""Distance, in standard errors, beyond which a side of the interval counts as open."""
 _MOST = 1e12
-"""Where the model is not defined the cost is infinite, which no root finder likes."""
+"""Finite stand-in for the infinite cost where the model is not defined, for the root finder."""
 
 
 @dataclass(eq=False)
 class Profile:
-    """The likelihood along a parameter.
+    """Profile likelihood of a parameter.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class Profile:
     fit: Estimate = field(repr=False)
     name: str
     points: dict[float, tuple[float, Array]] = field(default_factory=dict, repr=False)
-    """z and all free parameters by value of the parameter."""
+    """z and all free parameters, by the value of the parameter."""
 
     def __post_init__(self) -> None:
         self.index = self.fit.free_index(self.name)
@@ -57,7 +57,7 @@ class Profile:
         self.points[self.center] = (0.0, theta)
 
     def z(self, value: float) -> float:
-        """Signed root of the rise of the cost at a value of the parameter, in standard deviations."""
+        """Signed square root of the rise of the cost at a value of the parameter, in standard deviations."""
         if value not in self.points:
             start = np.asarray(self.fit.result.x) + (value - self.center) * self.direction
             rise, theta = _rise(self.fit, [self.index], start)
@@ -65,13 +65,13 @@ class Profile:
         return self.points[value][0]
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Confidence interval; on a side where the data set no limit it ends at the bound, or is infinite."""
+        """Confidence interval; a side that the data do not limit ends at the bound, or is infinite."""
         dof = np.inf if self.fit.absolute_sigma else self.fit.degrees_of_freedom
         height = quantile(level, dof)
         return self._end(-1.0, height), self._end(1.0, height)
 
     def curve(self, reach: float = 3.0, points: int = 13) -> tuple[Array, Array]:
-        """(points,) values within some standard errors, and z there: a straight line for a linear model."""
+        """Values (points,) within ``reach`` standard errors, and z there: a straight line for a linear model."""
         values = self.center + self.error * np.linspace(-reach, reach, points)
         return values, np.array([self.z(float(v)) for v in values])
 
@@ -92,11 +92,11 @@ class Profile:
 
 
 def contour(fit: Estimate, first: str, second: str, level: float, points: int) -> Array:
-    """(points, 2) boundary of the joint region of two parameters, by rays from the best fit."""
+    """Boundary (points, 2) of the joint region of two parameters, along rays from the best fit."""
     _checked(fit)
     pair = [fit.free_index(first), fit.free_index(second)]
     if pair[0] == pair[1]:
-        raise ValueError(f"contour: two different parameters are needed, got {first!r} twice")
+        raise ValueError(f"contour needs two different parameters, got {first!r} twice")
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
     theta, C = np.asarray(fit.result.x), fit.free_covariance
@@ -125,11 +125,11 @@ def _checked(fit: Estimate) -> None:
     if not fit.result.certified:
         raise ValueError("a profile needs a fit of all rows: fit without accuracy= and limits")
     if fit.loss != "linear":
-        raise ValueError(f"a profile needs a likelihood, which loss={fit.loss!r} is not: use Fit.bootstrap")
+        raise ValueError(f"a profile needs a likelihood, and loss={fit.loss!r} is not one: use Fit.bootstrap")
 
 
 def _rise(fit: Estimate, held: list[int], start: Array) -> tuple[float, Array]:
-    """``(S - S_min) / s^2`` with some parameters held, and the point."""
+    """``(S - S_min) / s^2`` with some parameters held, and the point where it is reached."""
     assert fit.refit is not None
     mask = np.zeros(len(start), dtype=bool) if fit.result.fixed is None else fit.result.fixed.copy()
     mask[held] = True

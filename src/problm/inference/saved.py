@@ -1,4 +1,4 @@
-"""Fits as JSON: parameters, errors, statistics and, where it is an expression, the model; not the data."""
+"""Fits as JSON: parameters, errors, statistics and the model if it is an expression, but not the data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMAT, VERSION = "problm.fit", 1
 
 
 def to_dict(fit: Estimate) -> dict[str, Any]:
-    """The fit as numbers, text, lists and dicts only."""
+    """Return the fit as numbers, text, lists and dicts only."""
     body = getattr(fit.model, "body", None)
     model = None
     if body is not None:
@@ -53,7 +53,7 @@ def to_dict(fit: Estimate) -> dict[str, Any]:
 
 
 def save(fit: Estimate, path: str | os.PathLike[str]) -> None:
-    """Write a fit, whole or not at all."""
+    """Write a fit atomically."""
     write_atomically(path, json.dumps(to_dict(fit), indent=1, allow_nan=False) + "\n")
 
 
@@ -62,17 +62,17 @@ def load(
 ) -> F:
     """Read a fit that `save` wrote, with its data if they are given.
 
-    Nothing in the file is trusted: a model is arithmetic on known operations, ties are formulas, sizes are limited.
+    The file is not trusted: a model consists of known operations only, ties are formulas, sizes are limited.
 
     Parameters
     ----------
     kind
-        The class to make.
+        The class of the returned fit.
     path
     model
-        The function that was fitted, where it was a Python function.
+        The fitted function, if it was a Python function.
     x, y, sigma
-        The data: residuals, leverage and pictures need them.
+        The data, needed for residuals, leverage and plots.
     """
     data = saved.read_json(path)
     path = os.fspath(path)

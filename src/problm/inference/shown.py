@@ -1,4 +1,4 @@
-"""A fit as text, HTML, LaTeX and picture."""
+"""A fit as text, HTML, LaTeX and plot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .estimate import Estimate
 
 
 def formula_of(fit: Estimate) -> str:
-    """The model as one line."""
+    """The model as one line of text."""
     expression = getattr(fit.model, "expression", None) or getattr(fit.model, "__name__", "function")
     return f"{getattr(fit.model, 'response', None) or 'y'} ~ {expression}"
 
@@ -49,7 +49,7 @@ def text(fit: Estimate) -> str:
 
 
 def html(fit: Estimate) -> str:
-    """The same for notebooks, with the picture where Matplotlib is there."""
+    """The same for notebooks, with a plot if Matplotlib is installed."""
     rows = []
     for p, note in zip(fit.params.values(), _notes(fit), strict=True):
         low, high = p.interval(0.95)
@@ -69,13 +69,13 @@ def html(fit: Estimate) -> str:
             from ..report.page import picture as framed
 
             parts.append(framed(figure_png(picture(fit, 0.95)), "Data, fit and residuals"))
-        except (ImportError, ValueError):  # no Matplotlib, or data that have no picture
+        except (ImportError, ValueError):  # no Matplotlib, or data that cannot be plotted
             pass
     return "".join(parts)
 
 
 def latex(fit: Estimate) -> str:
-    """A ``tabular`` of names and values, the error in parentheses in units of the last digits."""
+    """A ``tabular`` of names and values, with the error in parentheses in units of the last digits."""
     lines = [r"\begin{tabular}{ll}", r"\hline", r"parameter & value \\", r"\hline"]
     for p in fit.params.values():
         if p.fixed:
@@ -94,7 +94,7 @@ def _escaped(name: str) -> str:
 
 
 def picture(fit: Estimate, level: float) -> Any:
-    """Data, curve and confidence band over a panel of residuals."""
+    """Plot data, curve and confidence band above the residuals."""
     from ..report.plots import plot_fit, plot_prediction
 
     x = np.asarray(fit.in_memory(fit.x), dtype=np.float64)

@@ -11,9 +11,9 @@ Array = NDArray[np.float64]
 
 
 def minimum_in_box(matrix: Array, gradient: Array, low: Array, high: Array) -> Array:
-    """The y with ``low <= y <= high`` (all (d,), zero among them) that minimises ``g^T y + y^T H y / 2``.
+    """The y with ``low <= y <= high`` that minimises ``g^T y + y^T H y / 2``; all (d,), and the box contains zero.
 
-    By projected Newton steps (Bertsekas 1982) from zero: coordinates at a bound that they would leave stay there.
+    Uses projected Newton steps (Bertsekas 1982) from zero: coordinates that would cross a bound stay on it.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ def minimum_in_box(matrix: Array, gradient: Array, low: Array, high: Array) -> A
             outwards = ((y <= low) & (direction < 0.0)) | ((y >= high) & (direction > 0.0))
             if not outwards.any():
                 break
-            moving = moving[~outwards[moving]]  # these stay, although their slope alone leads inside
+            moving = moving[~outwards[moving]]  # the others stay, although their slope alone leads inside
             direction[:] = 0.0
         trial = np.clip(y + direction, low, high)
         then = value(trial)
-        if not then < now and len(moving):  # up to the first bound it goes down
+        if not then < now and len(moving):  # up to the first bound the quadratic falls
             trial = _to_the_first_bound(y, direction, moving, low, high)
             then = value(trial)
         if not then < now - 1e-15 * abs(now):
@@ -55,7 +55,7 @@ def minimum_in_box(matrix: Array, gradient: Array, low: Array, high: Array) -> A
 
 
 def _to_the_first_bound(y: Array, direction: Array, moving: NDArray[np.intp], low: Array, high: Array) -> Array:
-    """Along the direction, until the first of the coordinates that move meets its bound."""
+    """Move along the direction until the first moving coordinate reaches its bound."""
     bound = np.where(direction > 0.0, high, low)
     shares = np.full(len(y), np.inf)
     moving = moving[direction[moving] != 0.0]

@@ -1,9 +1,9 @@
-"""The steps of well-conditioned normal equations, by the Cholesky factor of H itself.
+"""Steps of well-conditioned normal equations, from the Cholesky factor of H itself.
 
-Scaling the parameters scales the rows of that factor and changes nothing else, so the scaled system of a
-`problm.linalg.quadratic.QuadraticModel` need not be made, which takes longer than to solve it. Only the pivots are
-scaled, to tell whether the system is well-conditioned at all. Where rows are compiled,
-`problm.linalg.cholesky_compiled` does the same.
+Scaling the parameters only scales the rows of the factor. The scaled system of a
+`problm.linalg.quadratic.QuadraticModel`, which takes longer to form than to solve, is therefore not needed. Only the
+pivots are scaled, to check that the system is well-conditioned. `problm.linalg.cholesky_compiled` does the same for
+compiled rows.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ Array = NDArray[np.float64]
 REFINE = 1e-4
 """Least pivot of H scaled to a unit diagonal, about 1 / condition of J, below which the factor of J itself is used."""
 _LEAST = 1e-280
-"""Diagonal below which numbers lose digits."""
+"""Diagonal entry below which numbers lose digits."""
 LEAST_SHARE, MOST_SHARE = 0.05, 1.0
-"""How much of the last step an extrapolation takes back or adds: less saves no step, more is no longer believed."""
+"""Smallest and largest share of the last step that an extrapolation takes back or adds: less saves no step, more is not
+reliable."""
 
 
 class Cholesky:
-    """The Gauss-Newton step (d,), the decrease of the mean cost that it promises, the least pivot, and the squared
-    lengths of the step in scaled parameters and in the metric of the damping, of the point in both, and the largest
-    entry of the scaled gradient."""
+    """The Gauss-Newton step (d,), its predicted decrease of the mean cost, the smallest pivot, the squared lengths of
+    step and point in scaled parameters and in the metric of the damping, and the largest entry of the scaled
+    gradient."""
 
     __slots__ = ("_factor", "_metric", "_normal", "_x", "decrement", "pivot", "squares", "step")
 
@@ -45,14 +46,15 @@ class Cholesky:
 
     @classmethod
     def of(cls, normal: Normal, theta: Array, damped: Array | None) -> Cholesky | None:
-        """The factor, with a point (d,) and D (d,), None for the diagonal of the mean H; None where it is no good."""
+        """Factor H at a point (d,); ``damped`` is D (d,), None for the diagonal of the mean H. Returns None if H is
+        ill-conditioned."""
         h, count = normal.hessian, normal.count
         factor, x, info = dposv(h, normal.gradient)
         diagonal = h.diagonal()
         entries = diagonal.tolist()
         if info != 0 or not min(entries) > _LEAST:
             return None
-        # Python's numbers: on few of them NumPy's calls take longer.
+        # Python numbers: NumPy calls take longer on few of them.
         roots = list(map(math.sqrt, entries))
         gradient, solution = normal.gradient.tolist(), x.tolist()
         self = cls()
@@ -78,7 +80,7 @@ class Cholesky:
         return self._described(damping, x) if info == 0 else None
 
     def within(self, radius: float) -> tuple[float, float, tuple[Array, float, float]] | None:
-        """The least damping whose step is no longer than a radius, to a tenth of it, its length, and the step as by
+        """The smallest damping whose step is no longer than a radius, to a tenth of it, the length, and the step as in
         `damped` (`problm.linalg.secular`)."""
         damping, factor, x, length, metric = 0.0, self._factor, self._x, math.nan, self._resistance()
         for tries in range(MOST):
@@ -95,12 +97,13 @@ class Cholesky:
         return damping, length, self._described(damping, x)
 
     def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float] | None:
-        """A step, as by `damped`, that makes use of the last one, ``taken`` (d,) where Gauss-Newton had ``promised``
-        one; None where there is no reason for it.
+        """A step, as in `damped`, extrapolated from the last step: ``taken`` (d,) is that step, ``promised`` (d,) the
+        Gauss-Newton step there. None if an extrapolation does not help.
 
-        Where residuals are large, or a loss robust, Gauss-Newton converges linearly: its steps p shrink by a factor,
-        which the last two show. Anderson's method (1965, with one step of memory) solves for it: with the change q of
-        p since then, ``p - share (taken + q)``, of the share that makes ``p - share q`` shortest in the metric of H.
+        If residuals are large or the loss is robust, Gauss-Newton converges linearly: its steps p shrink by a factor
+        that shows in the last two. Anderson's method (1965), with one step of memory, uses it: with the change q of p
+        since the last step, the new step is ``p - share (taken + q)``, with the share that makes ``p - share q``
+        shortest in the metric of H.
         """
         normal = self._normal
         change = self.step - promised
@@ -110,7 +113,7 @@ class Cholesky:
         if not LEAST_SHARE < abs(share) < MOST_SHARE:
             return None
         step = self.step - share * (taken + change)
-        # To the minimum of a quadratic, whose curvature need not be that of H, it is half of the slope.
+        # The decrease to the minimum of a quadratic is half of the slope, whatever its curvature.
         predicted = -0.5 * float(normal.gradient.dot(step)) / normal.count
         if not predicted > 0.5 * self.decrement:
             return None
@@ -123,7 +126,7 @@ class Cholesky:
         return count * float(w.trace()), count * count * float(np.vdot(w, w.T))
 
     def _resistance(self) -> Array:
-        """D (d,), of the mean."""
+        """D (d,), as a mean over the batch."""
         return self._normal.hessian.diagonal() / self._normal.count if self._metric is None else self._metric
 
     def _solved(self, damping: float) -> tuple[Array, Array, int]:

@@ -12,7 +12,7 @@ from scipy.linalg.lapack import dposv
 Array = NDArray[np.float64]
 _EPS = float(np.finfo(float).eps)
 _PIVOT = 1e-7
-"""Smaller pivots of a matrix with unit diagonal cannot be distinguished from rounding errors."""
+"""Pivot of a matrix with unit diagonal below which it cannot be distinguished from rounding errors."""
 
 
 def solve_unit(matrix: Array, right: Array) -> tuple[Array, bool, float]:
@@ -50,7 +50,7 @@ def inverse_spd(matrix: Array) -> tuple[Array, bool]:
         return np.zeros_like(matrix), True
     factor, inverse, info = dposv(matrix, identity(len(matrix)))
     if info == 0 and all(p > _PIVOT * math.sqrt(h) for p, h in zip(factor.diagonal().tolist(), entries, strict=True)):
-        return 0.5 * (inverse + inverse.T), False  # Cholesky's pivots scale with the parameters' units
+        return 0.5 * (inverse + inverse.T), False  # Cholesky pivots scale with the units of the parameters
     if not min(entries) > 0.0:
         diagonal = np.where(diagonal > 0.0, diagonal, largest)
     scale = 1.0 / np.sqrt(diagonal)

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """Sizes of the sampling units, where blocks were drawn together; sums, so that they merge."""
+    """Sums over the sampling units of blocks that were drawn together; they merge by addition."""
 
     units: int
     squares: float
@@ -44,10 +44,10 @@ class Normal:
     """(d, d) sum of ``w J^T J``, symmetric."""
     outer: Array | None = None
     """(d, d) sum of ``G G^T`` over the sampling units, with G the sum of ``w J^T r`` over the blocks of a unit; None
-    where it was not asked for. A block is its own unit unless ``clusters`` says otherwise."""
+    if not requested. Every block is a unit unless there are ``clusters``."""
     clusters: Clusters | None = None
     compiled: Any = None
-    """`problm.linalg.cholesky_compiled.CompiledCholesky`, where the rows were compiled; None: NumPy."""
+    """`problm.linalg.cholesky_compiled.CompiledCholesky` for compiled rows; None for NumPy."""
 
     def __add__(self, other: Normal) -> Normal:
         outer = None if self.outer is None or other.outer is None else self.outer + other.outer
@@ -67,8 +67,8 @@ class Normal:
     def covariance(self) -> Array:
         """(d, d) covariance of the blocks' gradients; divided by ``count`` it is that of their mean.
 
-        For clusters by the linearisation of `problm.sampling.moments`: ``sum (G - s g)(G - s g)^T / count``, s the size
-        of a unit and g the mean gradient.
+        For clusters it is the linearisation of `problm.sampling.moments`, ``sum (G - s g)(G - s g)^T / count``, with
+        the size s of a unit and the mean gradient g.
         """
         assert self.outer is not None
         g = self.gradient / self.count

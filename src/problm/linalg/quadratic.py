@@ -2,15 +2,15 @@ r"""The quadratic model of a batch's mean cost, and the steps that it proposes.
 
 With g and H the means over the batch, the model of the change of the mean cost is ``g^T s + s^T H s / 2``.
 A step solves ``(H + lambda D) s = -g``. Lengths are those of parameters scaled to a unit diagonal of H, where
-Marquardt's ``D = diag(H)`` is the identity and rank does not depend on units. Well-conditioned systems without limits,
-which are most, are solved as they are (`problm.linalg.cholesky`); others are scaled.
+Marquardt's ``D = diag(H)`` is the identity and rank does not depend on units. Most systems are well-conditioned and
+have no bounds; these are solved unscaled (`problm.linalg.cholesky`).
 
 Normal equations square the condition of the Jacobian. If their Cholesky factor shows that half of the digits are lost,
 the triangular factor of the Jacobian itself is requested (`Problem.factor`, a QR over the rows, only for small
 problems) and its singular values take over: the digits and the rank are then those of MINPACK's QR.
 
-Bounds and fixed parameters act here: a fixed parameter, or one that sits on its bound with the gradient pushing
-outwards, is taken out; a step that would cross a bound is replaced by the minimum of the model within the box.
+Bounds and fixed parameters act here: a fixed parameter, or one on its bound with the gradient pushing outwards, is
+removed; a step that would cross a bound is replaced by the minimum of the model within the box.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Proposal = tuple[Array, float, float]
 class QuadraticModel:
     """Mean normal equations at a point, ready to propose steps.
 
-    Written with as few NumPy calls as it takes: each costs a microsecond, and small problems feel them.
+    Uses as few NumPy calls as possible: each costs a microsecond, which matters for small problems.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class QuadraticModel:
     ) -> None:
         self.normal = normal
         self._inverse_root: Array | None = None
-        self.rank_in_doubt = False  # whether errors of the Jacobian hide directions that the parameters could take
+        self.rank_in_doubt = False  # whether errors of the Jacobian may hide directions
         self._svd: tuple[Array, Array, Array] | None = None
         self._spectrum: tuple[Array, Array] | None = None
         self._known: tuple[float, Proposal] | None = None  # the last damping, and its step
@@ -107,7 +107,7 @@ class QuadraticModel:
         self._scaled()
         self._gauss_newton, self.singular, pivot = solve_unit(self._matrix, self._gradient)
         self.decrement = 0.5 * float(self._gradient.dot(self._gauss_newton))
-        self.least_curvature = pivot * pivot  # of the scaled H: its least eigenvalue, roughly
+        self.least_curvature = pivot * pivot  # roughly the smallest eigenvalue of the scaled H
         if pivot < REFINE and refine is not None and math.isfinite(self.decrement):
             self._refine(refine(), uncertainty)
         self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
@@ -118,8 +118,8 @@ class QuadraticModel:
         gradient, matrix = normal.gradient, normal.hessian
         if free is not None:
             gradient, matrix = gradient[free], matrix[np.ix_(free, free)]
-        # A parameter without any influence keeps a positive scale, so that damping holds it still. No other limit:
-        # columns of the Jacobian may differ by 1e21 (a decay that has run away) and all be exact.
+        # A parameter without influence keeps a positive scale, so that damping holds it still. There is no other limit:
+        # columns of the Jacobian may differ by 1e21 (a decay that has run away) and still all be exact.
         least = 1e-300
         scale = self._scale = np.sqrt(normal.count / np.maximum(matrix.diagonal(), least))
         mean_scale = scale / normal.count
@@ -168,9 +168,8 @@ class QuadraticModel:
         return self._bounded(step, damping, predicted, length)
 
     def extrapolated(self, taken: Array, promised: Array) -> Proposal | None:
-        """A step that the last one and what Gauss-Newton promised for it help to make longer or
-        shorter (`problm.linalg.cholesky.Cholesky.extrapolated`); None far from the minimum, or where it does not
-        apply."""
+        """A step extrapolated from the last one (`problm.linalg.cholesky.Cholesky.extrapolated`); None far from the
+        minimum, or if it does not apply."""
         if self._factored is None or not self.decrement < NEAR * self.cost:
             return None
         step: Proposal | None = self._factored.extrapolated(taken, promised)
@@ -186,9 +185,9 @@ class QuadraticModel:
         return math.sqrt(self._point_squared(self._diagonal)), math.sqrt(step)
 
     def damping_within(self, radius: float) -> tuple[float, float]:
-        """The least damping whose step is no longer than ``radius`` in the metric of the damping, and its length.
+        """The smallest damping whose step is no longer than ``radius`` in the metric of the damping, and the length.
 
-        Zero where the Gauss-Newton step is short enough; else by Hebden's iteration on the secular equation (More
+        Zero if the Gauss-Newton step is short enough; otherwise from Hebden's iteration on the secular equation (More
         1978), to a tenth of the radius.
         """
         length = self.lengths()[1]
@@ -207,21 +206,21 @@ class QuadraticModel:
             root = 1.0 if self._diagonal is None else 1.0 / np.sqrt(self._diagonal)
             values, vectors = np.linalg.eigh(self._matrix * root * np.reshape(root, (-1, 1)))
             values, parts = np.maximum(values, 0.0), vectors.T @ (root * self._gradient)
-        # Singular values of the refined factor are resolved however small, eigenvalues of H to 1e-16 of the largest.
+        # Singular values of the refined factor are accurate however small, eigenvalues of H to 1e-16 of the largest.
         least = 1e-300 if self._svd is not None else 1e-16 * float(values.max(initial=0.0)) + 1e-300
         return _secular(values, parts, radius, least)
 
     def within_reach(self) -> float:
-        """Decrease of the mean cost that the model promises for the best step of a tenth of the point's length.
+        """Decrease of the mean cost that the model predicts for the best step of a tenth of the point's length.
 
-        Promises of a nearly singular direction are only reliable at this distance.
+        Predictions along a nearly singular direction are reliable only at this distance.
         """
         if self._factored is not None:
             self._scaled()
         reach = 0.1 * math.sqrt(self._point_squared(None))
         if not reach > 0.0:
             return self.decrement
-        if self._spectrum is not None:  # with what the errors of the Jacobian may have made up: it may be real
+        if self._spectrum is not None:  # includes directions that may be errors of the Jacobian: they may be real
             inner, roots = self._spectrum
             values, parts = roots**2, inner * roots
         else:
@@ -255,14 +254,14 @@ class QuadraticModel:
         return float(point.dot(point if metric is None else metric * point))
 
     def _point(self) -> Array:
-        """The point (d,); on a manifold, where rotations and directions have size one, ones."""
+        """The point (d,); ones on a manifold, where rotations and directions have size one."""
         theta, d = self._theta, self._space.dim
         return theta if isinstance(theta, np.ndarray) and theta.shape == (d,) else _ones(d)
 
     def noise(self) -> tuple[float, float]:
         """Traces of W and W W with W = H^-1 Sigma, Sigma the covariance of the blocks' gradients.
 
-        They are those of one block; `problm.solver.growth` makes the noise of a batch of them.
+        They are for one block; `problm.solver.growth` computes the noise of a batch from them.
         """
         if self._factored is not None and self.normal.clusters is None:
             traces: tuple[float, float] = self._factored.noise()
@@ -277,7 +276,7 @@ class QuadraticModel:
         return float(w.trace()), float(np.vdot(w, w.T))
 
     def covariance_root(self) -> Array | None:
-        """B with ``B B^T = (J^T J)^-1`` from the refined factor, (d, rank); None where it was not needed."""
+        """B with ``B B^T = (J^T J)^-1`` from the refined factor, (d, rank); None if that was not needed."""
         if self._inverse_root is None:
             return None
         root: Array = self._scale[:, None] * self._inverse_root / math.sqrt(self.count)
@@ -288,7 +287,7 @@ class QuadraticModel:
         return full
 
     def projected_gradient(self) -> Array:
-        """Gradient of the total cost (d,), zero where a bound or a fixed parameter holds it."""
+        """Gradient of the total cost (d,), zero for fixed parameters and active bounds."""
         if self._free is None:
             return self.normal.gradient
         full = np.zeros(self._space.dim)
@@ -296,10 +295,10 @@ class QuadraticModel:
         return full
 
     def _refine(self, factor: Array | None, uncertainty: Callable[[], Array | None] | None) -> None:
-        """Take over the triangular factor of [J r], (d + 1, d + 1): singular values instead of their squares.
+        """Use the triangular factor of [J r], (d + 1, d + 1): singular values instead of their squares.
 
-        The rank is that of the Jacobian with unit columns, not of one in the metric of the damping, whose columns may
-        be of very different lengths. Singular values that its errors can explain (Weyl) count as zero.
+        The rank is that of the Jacobian with unit columns, not in the metric of the damping, whose columns may have
+        very different lengths. Singular values that errors of the Jacobian can explain (Weyl) count as zero.
         """
         if factor is None or not np.isfinite(factor).all():
             return
@@ -315,7 +314,7 @@ class QuadraticModel:
         seen = values > _RANK * values[0]
         self._spectrum = (left.T @ factor[:, d] / root)[seen], values[seen]
         rank = int(np.count_nonzero(values > level))
-        if not rank:  # a loss that gives every block the weight zero
+        if not rank:  # the loss gives every block the weight zero
             return
         left, values, right = left[:, :rank], values[:rank], right[:rank]
         self._inverse_root = right.T / values
@@ -357,7 +356,7 @@ def _secular(values: Array, parts: Array, radius: float, least: float) -> tuple[
     """A damping of at least ``least`` for which ``parts / (values + damping)`` is as long as the radius, to a tenth of
     it, and that length (`problm.linalg.secular`)."""
     squares, length = parts**2, math.inf
-    # No component may be longer than the radius by itself: a bound from below, and no division by zero.
+    # No single component may be longer than the radius: this bounds the damping from below and avoids division by zero.
     damping = max(least, float((np.abs(parts) / (SLACK * radius) - values).max(initial=0.0)))
     for _ in range(MOST):
         shifted = values + damping

@@ -1,4 +1,4 @@
-"""The space that parameters live in: bounds, fixed parameters and units."""
+"""The parameter space: bounds, fixed parameters and units."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Space:
 
     dim: int
     lower: Array | None = None
-    """(d,) lower bounds, or None when there are none at all."""
+    """(d,) lower bounds, or None if there are no bounds."""
     upper: Array | None = None
     fixed: NDArray[np.bool_] | None = None
-    """(d,) parameters that may not move."""
+    """(d,) mask of fixed parameters."""
     x_scale: Array | None = None
     """(d,) typical sizes for the damping; None: from the diagonal of H."""
 
     start: Array | None = None
-    """(d,) where the solve began, if there are bounds."""
+    """(d,) start of the solve, if there are bounds."""
 
     @property
     def bounded(self) -> bool:
@@ -46,11 +46,11 @@ class Space:
         return np.flatnonzero(~held)
 
     def room(self, theta: Array) -> tuple[Array, Array]:
-        """How far a step may lead down and up, (d,) each: half of the way to a bound; all of it where it is short.
+        """Largest steps down and up, (d,) each: half of the distance to a bound, or all of it if that is short.
 
-        A step that ends on a bound often ends on a face where the model is degenerate (a peak of width zero) and stays
-        there. Of 200 fits of one to three peaks with heights and widths >= 0, 170 reach the best minimum with all of
-        the way at once (SciPy's trf 180), 184 with half of it (trf 174).
+        A step onto a bound often ends on a face where the model is degenerate (a peak of width zero) and stays there.
+        Of 200 fits of one to three peaks with heights and widths >= 0, 170 reach the best minimum if steps may go all
+        the way to a bound (SciPy's trf 180), 184 if they go half of it (trf 174).
         """
         down = np.full(self.dim, -np.inf) if self.lower is None else self.lower - theta
         up = np.full(self.dim, np.inf) if self.upper is None else self.upper - theta
@@ -63,7 +63,7 @@ class Space:
         return down, up
 
     def inside(self, theta: Any) -> Any:
-        """A point that rounding may have carried over a bound, put on it."""
+        """Return the point, moved onto a bound where rounding carried it across."""
         if self.lower is None and self.upper is None:
             return theta
         return np.clip(theta, self.lower, self.upper)

@@ -1,7 +1,7 @@
-"""Numbers as people write them: a value rounded to its error.
+"""Values rounded to their errors, for people.
 
 The error keeps two significant digits and the value ends at the same decimal place, so that no digit is lost and none
-is invented. Files and attributes keep all digits; only what people read passes through here.
+is invented. Files and attributes keep all digits; only displayed numbers are rounded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from decimal import Decimal
 _DIGITS = 15
 """Significant digits that every double has."""
 _PLAIN = range(-4, 7)
-"""Powers of ten of the leading digit that need no exponent."""
+"""Powers of ten of the leading digit that are written without exponent."""
 
 
 def with_error(value: float, error: float, style: str = "±") -> str:
@@ -22,8 +22,8 @@ def with_error(value: float, error: float, style: str = "±") -> str:
     ----------
     value
     error
-        Standard error, at least 0. Where it is 0, infinite, NaN or below the digits of a double, the value keeps
-        all of its own.
+        Standard error, at least 0. If it is 0, infinite, NaN or below the precision of a double, the value keeps all
+        its digits.
     style : {'±', '()'}
         ``1.300 ± 0.016``, or ``1.300(16)`` with the error in units of the last digits.
 

@@ -60,7 +60,7 @@ def paragraph(text: str, note: bool = False) -> str:
 
 
 def listing(text: str) -> str:
-    """Text as it is, in a box that scrolls."""
+    """Preformatted text in a box that scrolls."""
     return f"<pre>{escape(text)}</pre>"
 
 

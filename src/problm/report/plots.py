@@ -1,4 +1,4 @@
-"""Pictures of a result (extra ``plot``: Matplotlib)."""
+"""Plots of a result (needs Matplotlib, the extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .shown import ShownResult
 
 Array = NDArray[np.float64]
 _MOST_POINTS = 20_000
-"""Above this number points overlap, and a density is clearer."""
+"""Number of points above which they overlap, and a density is clearer."""
 _MOST_COUNTED = 1_000_000
 """Number of rows for a density: enough for 24,000 cells."""
 
@@ -40,7 +40,7 @@ def plot_result(result: ShownResult) -> Any:
     """Cost, batch size, residual histogram and correlations; returns a Matplotlib figure."""
     figure, axes = new_figure(2, 2, figsize=(9, 6.5))
     history = result.history
-    # The first thousand rows take microseconds and the last pass most of the time: only a logarithm shows both.
+    # The first thousand rows take microseconds and the last pass most of the time: only a logarithmic axis shows both.
     milliseconds = np.maximum(1e3 * np.asarray(history.seconds), 1e-3)
     ax = axes[0, 0]
     ax.plot(milliseconds, history.cost, ".-")
@@ -68,7 +68,7 @@ def plot_result(result: ShownResult) -> Any:
 
 
 def _log_axis(ax: Any, which: str, values: Array, form: str = "{x:g}") -> None:
-    """A logarithmic axis with few, plain numbers; a linear one where all values are of one size."""
+    """Use a logarithmic axis with few plain numbers, or a linear one if all values are of similar size."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     low, high = float(np.min(values)), float(np.max(values))
@@ -77,7 +77,7 @@ def _log_axis(ax: Any, which: str, values: Array, form: str = "{x:g}") -> None:
     if low <= 0.0 or high < 5.0 * low:
         return
     ax.set(**{f"{which}scale": "log"})
-    # Below two decades 1, 2, 5 are shown, beyond powers of ten only.
+    # Below two decades show 1, 2, 5; above only powers of ten.
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
     axis.set_major_formatter(form)
     axis.set_minor_formatter(NullFormatter())
@@ -86,14 +86,14 @@ def _log_axis(ax: Any, which: str, values: Array, form: str = "{x:g}") -> None:
 def plot_curve(
     x: Array, y: Array, model: Callable[[Array], Array], ax: Any = None, labels: tuple[str, str] = ("x", "y")
 ) -> Any:
-    """Data and fitted curve: points while they can be distinguished, else their density; returns the figure.
+    """Plot data and fitted curve, as points if they can be distinguished, else as a density; return the figure.
 
     Parameters
     ----------
     x, y : (N,) the data.
     model : ``x -> y`` of the fit.
-    ax : Matplotlib axes to draw into; a new figure if not given.
-    labels : of the axes.
+    ax : Matplotlib axes to draw into; by default a new figure.
+    labels : labels of the axes.
     """
     if ax is None:
         figure, ax = new_figure(figsize=(8, 4.5))
@@ -118,16 +118,16 @@ def plot_fit(
     labels: tuple[str, str] = ("x", "y"),
     level: float = 0.95,
 ) -> Any:
-    """Data, curve and confidence band, and the residuals below; returns the figure.
+    """Plot data, curve and confidence band, with the residuals below; return the figure.
 
     Parameters
     ----------
     x, y : (N,) the data.
-    residuals : (N,) of the fit.
+    residuals : (N,) residuals of the fit.
     band : ``x -> (value, lower, upper)``.
-    sigma : standard deviations of y, drawn while points can be distinguished.
-    labels : of the axes.
-    level : of the band, for the legend.
+    sigma : standard deviations of y, drawn if points can be distinguished.
+    labels : labels of the axes.
+    level : level of the band, for the legend.
     """
     shape = {"sharex": True, "height_ratios": (3, 1)}
     figure, (upper, lower) = new_figure(2, 1, axes=shape, figsize=(8, 6))
@@ -149,7 +149,7 @@ def plot_fit(
 
 
 def plot_prediction(y: Array, predicted: Array, ax: Any = None, label: str = "y") -> Any:
-    """Observed against predicted values, for models of several variables; returns the figure."""
+    """Plot observed against predicted values, for models of several variables; return the figure."""
     if ax is None:
         figure, ax = new_figure(figsize=(6, 5.5))
     else:
@@ -164,14 +164,14 @@ def plot_prediction(y: Array, predicted: Array, ax: Any = None, label: str = "y"
 
 
 def _text(label: str) -> str:
-    """A label that Matplotlib does not take for mathematics."""
+    """Escape a label so that Matplotlib does not read it as mathematics."""
     return label.replace("$", r"\$")
 
 
 def _cloud(ax: Any, x: Array, y: Array) -> None:
-    """Points while they can be distinguished, else their density on a logarithmic scale."""
+    """Draw points if they can be distinguished, else their density on a logarithmic scale."""
     if len(x) <= _MOST_POINTS:
-        # Thousands of points overlap: drawn fainter, their density shows.
+        # Thousands of points overlap; drawn fainter, they show their density.
         alpha = float(np.clip(4000 / max(len(x), 1), 0.3, 0.7))
         (dots,) = ax.plot(x, y, ".", ms=5 if len(x) < 1000 else 3, mew=0, color="C0", alpha=alpha)
         ax.plot([], [], "o", ms=dots.get_markersize() + 1, mew=0, color="C0", label="data")
@@ -194,7 +194,7 @@ def residual_histogram(ax: Any, result: ShownResult, most: int = 200_000) -> Non
     """Histogram of the residuals of (at most) a large sample of the rows."""
     try:
         values = np.asarray(result.fun).ravel()
-    except RuntimeError:  # loaded from a file, or of a problem that gives none
+    except RuntimeError:  # loaded from a file, or a problem without residuals
         ax.set_axis_off()
         return
     if len(values) > most:

@@ -36,7 +36,7 @@ class ProgressLine:
         )
 
     def show(self, text: str) -> None:
-        """Write a text in place of the last one."""
+        """Replace the last text by this one."""
         # A line that wraps could not be erased.
         text = text[: shutil.get_terminal_size().columns - 1]
         self._write(text.ljust(self.width))
@@ -55,7 +55,7 @@ class ProgressLine:
 
 @contextmanager
 def showing(callback: Callback | None, progress: bool | Callback) -> Iterator[Callback | None]:
-    """The user's callback with progress shown before it; the line is erased at the end in any case."""
+    """Show progress before calling the user's callback; the line is always erased at the end."""
     if not progress:
         yield callback
         return

@@ -21,7 +21,7 @@ _NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
 def plain(value: Any) -> Any:
-    """Anything made of numbers, text, arrays, containers and dataclasses as what JSON holds.
+    """Convert numbers, text, arrays, containers and dataclasses to values that JSON can hold.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def number(value: Any) -> float:
 
 
 def array(value: Any, ndim: int, name: str) -> NDArray[np.float64]:
-    """An array of ``ndim`` dimensions that `plain` wrote; ``name`` is for the message of an error."""
+    """An array of ``ndim`` dimensions that `plain` wrote; ``name`` is used in error messages."""
     if not isinstance(value, list):
         raise ValueError(f"{name} must be a list")
     found: NDArray[np.float64] = np.array(_numbers(value), dtype=np.float64)
@@ -76,7 +76,7 @@ def _numbers(value: Any) -> Any:
 
 
 def point(value: Any) -> Any:
-    """A point: an array where it is one, else containers of arrays."""
+    """A point that `plain` wrote: an array, or containers of arrays."""
     if isinstance(value, Mapping):
         return {k: point(v) for k, v in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""What this room reads of a result and of a solve under way.
+"""Protocols of what this room reads from a result and from a running solve.
 
-Results show themselves (`problm.solver.result.Result.report` and its like call this room), so this room imports nothing
-of theirs: anything with these attributes can be shown.
+Results show themselves: `problm.solver.result.Result.report` and similar methods call this room. So this room imports
+nothing from the solver: anything with these attributes can be shown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 
 class ShownResult(Protocol):
-    """Attributes of `problm.solver.result.Result` that text, tables and plots are made of."""
+    """Attributes of `problm.solver.result.Result` that text, tables and plots use."""
 
     @property
     def x(self) -> Any: ...

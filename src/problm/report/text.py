@@ -21,10 +21,10 @@ def report(result: ShownResult, *, absolute: bool = False, goodness: Mapping[str
     ----------
     result
     absolute
-        Residuals have unit variance (standard deviations were given in the response's units), so that errors are not
-        scaled by the reduced chi square.
+        Whether residuals have unit variance (standard deviations were given in the units of the response), so that
+        errors are not scaled by the reduced chi square.
     goodness
-        Further figures by name.
+        Further numbers by name.
     """
     lines = [
         f"ProBLM: {result.message}",
@@ -45,7 +45,7 @@ def report(result: ShownResult, *, absolute: bool = False, goodness: Mapping[str
 
 
 def _parameters(result: ShownResult, absolute: bool) -> list[str]:
-    covariance = result.unscaled_covariance if absolute else result.covariance  # which knows absolute sigmas too
+    covariance = result.unscaled_covariance if absolute else result.covariance  # handles absolute sigmas as well
     names = result.names or tuple(f"x{i}" for i in range(len(covariance)))
     fixed = np.zeros(len(names), dtype=bool) if result.fixed is None else result.fixed
     bound = {-1: "at its lower bound", 1: "at its upper bound"}
@@ -57,7 +57,7 @@ def _parameters(result: ShownResult, absolute: bool) -> list[str]:
 
 
 def parameter_lines(names: Sequence[str], values: Array, errors: Array, notes: Sequence[str]) -> list[str]:
-    """One line per parameter: value and error, their ratio, and a note (the error of a fixed one is not shown)."""
+    """One line per parameter: value and error, their ratio, and a note; fixed parameters have no error."""
     shown = range(min(len(names), _MOST_PARAMETERS))
     width = max(len(names[i]) for i in shown)
     written = [repr(float(values[i])) if notes[i] == "fixed" else with_error(values[i], errors[i]) for i in shown]
@@ -74,7 +74,7 @@ def parameter_lines(names: Sequence[str], values: Array, errors: Array, notes: S
 
 
 def correlation_lines(names: Sequence[str], covariance: Array) -> list[str]:
-    """The strongest correlations, if any is strong."""
+    """The strongest correlations, if there are any."""
     strong = strong_correlations(covariance)
     if not strong:
         return []

@@ -1,4 +1,4 @@
-"""Random orders of rows that are never written down, and statistics of the rows that were drawn.
+"""Random orders of rows, drawn only as needed, and statistics of the drawn rows.
 
 Calls only `problm.jit` and `problm.support`. Start with `problm.sampling.order`.
 """

@@ -1,20 +1,21 @@
 r"""A random order over chunks: few reads, and a sample whose error can still be estimated.
 
-Reading single rows of a large file at random costs a seek each; reading whole chunks is cheap, but rows of one chunk
-may be similar: files are often sorted by time, place or experiment. So a segment of the order is a *cluster sample*:
+Reading single rows of a large file at random costs one seek per row. Reading whole chunks is cheap, but rows of one
+chunk may be similar: files are often sorted by time, place or experiment. A segment of the order is therefore a
+*cluster sample*:
 
-1. chunks are drawn at random, without replacement, never fewer than ``least`` of them however few rows are wanted;
-2. of each the same share of its rows is taken, evenly spaced from a random start (a contiguous run where only the
-   part that is wanted needs to be read), so that every row of the file has the same chance;
-3. the chunks are dealt into at most 64 groups at random. A group is the sampling unit of the statistics.
+1. Chunks are drawn at random without replacement, at least ``least`` of them however few rows are needed.
+2. The same share of rows is taken from each chunk, evenly spaced from a random start (or as a contiguous run, if a part
+   of a chunk can be read alone), so that every row of the file has the same probability.
+3. The chunks are distributed at random over at most 64 groups. A group is the sampling unit of the statistics.
 
 The only assumption is that the draws are random. Rows within a chunk may be arbitrarily similar: the sample's error is
 computed from the spread *between* the groups (`problm.sampling.moments`, "random groups": Wolter, Introduction to
-Variance Estimation, chapter 2), so a sorted file only widens the acceptance test and makes the batch grow sooner. The
-rows of chunks that were opened but not taken are not drawn any more; the hold-out block thus always lies in other
-chunks than the batch, which makes the test stricter than necessary, not laxer.
+Variance Estimation, chapter 2), so a sorted file only widens the acceptance test and makes the batch grow sooner. Rows
+that were not taken from a drawn chunk are not drawn later. The hold-out block therefore always lies in other chunks
+than the batch, which makes the test stricter than necessary, never laxer.
 
-If the chunks run out they are drawn again, and a row may then occur twice.
+When all chunks have been drawn, they are drawn again, and a row may then occur twice.
 """
 
 from __future__ import annotations
@@ -42,21 +43,21 @@ class Segment:
     begin: Index
     """First row of the chunk."""
     size: Index
-    """Rows in the chunk."""
+    """Number of rows in the chunk."""
     offset: Index
     """The row of the chunk to start at."""
     stride: Index
     taken: Index
-    """Rows taken of the chunk."""
+    """Number of rows taken from the chunk."""
     groups: Index
     """(g,) positions, counted from lo, at which the groups begin."""
 
     def positions(self) -> Index:
-        """Where the rows of each chunk begin, counted from lo, (chunks,)."""
+        """Positions, counted from lo, at which the rows of each chunk begin, (chunks,)."""
         return np.cumsum(self.taken) - self.taken
 
     def rows_of(self, i: int) -> Index:
-        """Row numbers taken of the i-th chunk, counted from the beginning of the chunk."""
+        """Row numbers taken from the i-th chunk, counted from the beginning of the chunk."""
         rows: Index = (self.offset[i] + self.stride[i] * np.arange(self.taken[i])) % self.size[i]
         return rows
 
@@ -67,7 +68,7 @@ class ChunkOrder(DrawnOrder):
     Parameters
     ----------
     ends : (M,) ends of the chunks.
-    fine : whether runs of rows are to be taken (else rows spread over the chunk).
+    fine : whether to take contiguous runs of rows, rather than rows spread over the chunk.
     least : minimum number of chunks in a segment.
     rng : seed or Generator.
     """
@@ -88,13 +89,13 @@ class ChunkOrder(DrawnOrder):
         return self.segments[-1].hi if self.segments else 0
 
     def boundary(self, position: int) -> int:
-        """The least place at or after ``position`` where the order may be cut."""
+        """The first position, not before ``position``, where the order may be cut."""
         if position >= self.drawn:
             return position
         return min(s.hi for s in self.segments if s.hi >= position)
 
     def between(self, lo: int, hi: int) -> list[Segment]:
-        """The segments that make up [lo, hi), drawn as needed; both must be places to cut at."""
+        """The segments that make up [lo, hi), drawn as needed; the order must be cut at both ends."""
         if lo > self.drawn:
             self._extend(lo)
         if hi > self.drawn:
@@ -125,7 +126,7 @@ class ChunkOrder(DrawnOrder):
         chosen = chosen[order]
         begin = np.where(chosen > 0, self.ends[chosen - 1], 0)
         size = self.ends[chosen] - begin
-        # The same share of every chunk, rounded so that the sum is exact.
+        # Take the same share of every chunk, rounded so that the sum is exact.
         total = np.cumsum(size)
         cuts = rows * total // total[-1]
         taken = np.diff(cuts, prepend=0)

@@ -1,15 +1,15 @@
-r"""Moments of sampled values, by sampling units: what an acceptance policy needs, and what can be merged.
+r"""Moments of sampled values by sampling unit, for acceptance policies; they can be merged.
 
-Rows drawn one by one are their own sampling units. Rows that were read together, a run of a file or a row group, may be
-similar, and then carry less information than as many independent rows. So a sample of clusters is described by its
-clusters: with y_u the sum and s_u the number of rows of unit u, the mean is the ratio ``sum y / sum s`` and its
-variance, by the usual linearisation (Cochran, Sampling Techniques, 3rd ed., section 6.4; units drawn without
-replacement from many),
+Rows drawn one by one are their own sampling units. Rows that were read together, such as a run of a file or a row
+group, may be similar and then carry less information than as many independent rows. A sample of clusters is therefore
+described by its clusters: with y_u the sum and s_u the number of rows of unit u, the mean is the ratio
+``sum y / sum s``, and its variance is, by the usual linearisation (Cochran, Sampling Techniques, 3rd ed., section 6.4;
+units drawn without replacement from many),
 
-    var(mean) = m / (m - 1) * sum (y_u - s_u mean)^2 / (sum s)^2,      m units,
+    var(mean) = m / (m - 1) * sum (y_u - s_u mean)^2 / (sum s)^2,      m units.
 
-which is the simple sample's formula when every s_u is one. It assumes that the units were drawn at random, and
-nothing about the rows within a unit. The same linearisation, for gradients, is in `problm.linalg.normal.Clusters`.
+This is the formula of a simple sample if every s_u is one. It assumes that the units were drawn at random, and nothing
+about the rows within a unit. The same linearisation, for gradients, is in `problm.linalg.normal.Clusters`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Moments:
     units: int
     mean: float
     sd: float
-    """Of one unit: the standard error of the mean is ``sd / sqrt(units)``."""
+    """Standard deviation of one unit: the standard error of the mean is ``sd / sqrt(units)``."""
     low: float = math.nan
     high: float = math.nan
-    """Extremes of single values, where they were asked for."""
+    """Extremes of single values, if requested."""
 
     @property
     def clustered(self) -> bool:

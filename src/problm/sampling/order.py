@@ -3,11 +3,10 @@
 Shuffling N rows costs more than a whole solve, so the order is never materialised. It is a list of *segments*:
 each `extend` draws a simple random sample, without replacement, of the rows that no earlier segment holds, and
 keeps it ascending so that memory is read forwards. A union of leading segments is then a simple random sample
-of all rows, and any later segment a simple random sample of the rest, disjoint from it: a batch and its
-hold-out block. Within a segment the order is *not* random; so a batch may only be cut where a segment ends,
-which `boundary` helps callers to respect.
+of all rows, and any later segment is a simple random sample of the rest: a batch and its hold-out block. Within a
+segment the order is *not* random, so a batch may only be cut where a segment ends (see `boundary`).
 
-The last segment, everything that is left, is the complement in ascending order.
+The last segment holds all remaining rows in ascending order.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NONE: Index = np.empty(0, dtype=np.int64)
 
 
 def as_generator(rng: np.random.Generator | int | None) -> np.random.Generator:
-    """SPEC 7: a Generator as it is; a seed or None as `numpy.random.default_rng` takes it."""
+    """Return a Generator unchanged, or make one from a seed or None by `numpy.random.default_rng` (SPEC 7)."""
     return np.random.default_rng(rng)
 
 
@@ -70,9 +69,9 @@ def _distinct(rows: Index) -> Index:
 
 
 def count_free(chosen: Index, taken: Index, union: Index) -> None:
-    """Turn numbers of free rows, ascending, into the rows: number r is row r + (how many taken rows are below it).
+    """Turn ascending numbers among free rows into row numbers, in place: r becomes r + (number of taken rows below).
 
-    ``taken`` is ascending; ``union`` gets all of its rows and the chosen ones, ascending, unless it is empty.
+    ``taken`` is ascending. The taken and the chosen rows are written to ``union``, ascending, unless it is empty.
     """
     from .order_compiled import by_walking
 
@@ -99,13 +98,13 @@ class DrawnOrder(ABC):
     """An order that is drawn segment by segment, and can be drawn again from what a checkpoint holds."""
 
     def __init__(self, rng: np.random.Generator | int | None) -> None:
-        self._rng = rng  # a Generator is made of it at the first draw: making one takes longer than a small fit
-        self._states: list[Any] = []  # of the generator, before each draw
+        self._rng = rng  # a Generator is made at the first draw: that takes longer than a small fit
+        self._states: list[Any] = []  # states of the generator before each draw
 
     @property
     @abstractmethod
     def cuts(self) -> list[int]:
-        """Where the segments end."""
+        """Ends of the segments."""
 
     @abstractmethod
     def _extend(self, end: int) -> None:
@@ -123,7 +122,7 @@ class DrawnOrder(ABC):
         return {"ends": self.cuts, "states": list(self._states), "now": now}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore a state by drawing again. A Generator of the user's is set back as well."""
+        """Restore a state by drawing again. The user's Generator is reset as well."""
         self._rng = as_generator(self._rng)
         for end, before in zip(state["ends"], state["states"], strict=True):
             self._rng.bit_generator.state = before
@@ -144,13 +143,13 @@ class RandomOrder(DrawnOrder):
         self._taken: Index = _NONE  # all rows drawn, ascending
 
     def boundary(self, position: int) -> int:
-        """The least place at or after ``position`` where the order may be cut."""
+        """The first position, not before ``position``, where the order may be cut."""
         if position >= self.drawn:
             return position
         return min(end for end in self._ends if end >= position)
 
     def indices(self, lo: int, hi: int) -> Index:
-        """Rows at the positions [lo, hi); both must be ends of segments, or beyond what is drawn."""
+        """Rows at the positions [lo, hi); lo and hi must be ends of segments, or beyond the drawn part."""
         if hi > self.drawn:
             if lo < self.drawn:
                 return np.concatenate([self.indices(lo, self.drawn), self.indices(self.drawn, hi)])
@@ -182,5 +181,5 @@ class RandomOrder(DrawnOrder):
         self._ends.append(end)
 
     def _draw(self, rng: np.random.Generator, free: int, m: int) -> Index:
-        """Numbers of the rows to be drawn among those that are free, ascending."""
+        """Draw ascending numbers of rows among the free ones."""
         return draw_sorted(rng, free, m)

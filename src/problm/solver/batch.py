@@ -1,15 +1,15 @@
 """The current batch: what is known about the first K residual blocks at the current point.
 
 Nothing is evaluated twice. The costs of the accepted trial become the current costs; when the batch grows at a fixed
-point, only the new blocks are linearised and added to the sums. Only per-block *costs* are kept, and only while the
-batch is smaller than n; at K = n there are only sums.
+point, only the new blocks are linearised and added to the sums. Per-block *costs* are kept only while the batch is
+smaller than n; at K = n there are only sums.
 
-When the batch becomes everything the blocks are read in their natural order, in place. Where fewer than half
-of them are new, only those are gathered and evaluated; else all are, because gathering a row at random costs
-about what evaluating it does (`problm.sampling.order`).
+When the batch becomes the full data set, the blocks are read in their natural order, in place. If fewer than half of
+them are new, only those are gathered and evaluated. Otherwise all are, because gathering a row at random costs about as
+much as evaluating it (`problm.sampling.order`).
 
-A problem whose passes over everything wait for its data, not for arithmetic, says ``fused = True``: a trial on
-everything then linearises there too, so that an accepted step needs one pass instead of two.
+A problem whose full passes are limited by reading data, not by arithmetic, sets ``fused = True``: a trial on all rows
+then linearises as well, so that an accepted step needs one pass instead of two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .problem import Problem, Theta
 
 Array = NDArray[np.float64]
 _LARGEST_FACTOR = 5_000_000
-"""Number of entries of the Jacobian up to which its QR is computed."""
+"""Largest number of entries of a Jacobian whose QR is computed."""
 
 
 class Batch:
@@ -48,12 +48,12 @@ class Batch:
         self._known = 0  # the costs of [0, known) at theta are in _costs
         self._trial: tuple[Theta, Array | None, Array | None, float] = (theta, None, None, np.nan)
         self.change = np.nan
-        """Of the batch's mean cost, by the last trial."""
+        """Change of the batch's mean cost by the last trial."""
         self._trial_normal: Normal | None = None
-        self._held = (0, 0)  # of known costs, those that the last accepted trial evaluated as its hold-out
+        self._held = (0, 0)  # range of known costs that the last accepted trial evaluated as its hold-out
         self.journal: Journal | None = None
-        """Where passes over everything are noted for a checkpoint."""
-        self._seconds_per_row = [0.0, 0.0]  # of residuals, of the Jacobian
+        """Record of full passes, for a checkpoint."""
+        self._seconds_per_row = [0.0, 0.0]  # for residuals, for the Jacobian
 
     @property
     def full(self) -> bool:
@@ -65,7 +65,8 @@ class Batch:
         return self._costs[: self.size]
 
     def grow(self, size: int) -> None:
-        """Enlarge the batch; the point stays. The order may only be cut at certain places, so it may get larger."""
+        """Enlarge the batch at the same point. It may get larger than ``size``: the order can only be cut at certain
+        positions."""
         if size < self.n:
             size = min(self.problem.boundary(size), self.n)
         self.size = size
@@ -73,7 +74,7 @@ class Batch:
             self._reserve(2 * size)
 
     def linearize(self, outer: bool) -> Normal:
-        """Sums over the batch at theta; only over its new part if the rest is known."""
+        """Sums over the batch at theta; only its new part is evaluated if the rest is known."""
         done = 0 if self._normal is None else self._normal.count
         if done == self.size:
             assert self._normal is not None
@@ -97,7 +98,7 @@ class Batch:
         return self._normal
 
     def factor(self) -> Array | None:
-        """Triangular factor of the batch's [J r] at theta, (d + 1, d + 1); None for large or unable problems."""
+        """Triangular factor of the batch's [J r] at theta, (d + 1, d + 1); None if it is too large or not supported."""
         if self.size * self.problem.components * (self.problem.dim + 1) > _LARGEST_FACTOR:
             return None
         triangle = self.problem.factor(self.theta, 0, self.size)
@@ -107,7 +108,7 @@ class Batch:
         return triangle
 
     def uncertainty(self) -> Array | None:
-        """Norms of the errors of the batch's Jacobian at theta, column by column (d,); None where it is exact."""
+        """Norms (d,) of the errors of the columns of the batch's Jacobian at theta; None if it is exact."""
         errors = self.problem.uncertainty(self.theta, 0, self.size)
         if errors is not None:
             self.jacobian_rows += 2 * self.size
@@ -123,7 +124,7 @@ class Batch:
         return found
 
     def trial(self, theta: Theta) -> float:
-        """Evaluate the batch at another point; returns the change of its mean cost."""
+        """Evaluate the batch at another point, and return the change of its mean cost."""
         assert self._normal is not None
         began = time.perf_counter()
         self._trial_normal = None
@@ -148,7 +149,7 @@ class Batch:
 
     @property
     def trial_point(self) -> Theta:
-        """Where the last trial was."""
+        """The point of the last trial."""
         return self._trial[0]
 
     def changes(self) -> Array:
@@ -164,7 +165,7 @@ class Batch:
         return costs
 
     def held_out(self, count: int) -> Array | Moments:
-        """Changes by the last trial of the ``count`` blocks that follow the batch, which did not contribute to the
+        """Changes of cost by the last trial for the ``count`` blocks after the batch, which did not contribute to the
         step."""
         theta, costs, _, total = self._trial
         end = self.size + count
@@ -190,7 +191,7 @@ class Batch:
         return moments.mean, moments.sd / math.sqrt(moments.units)
 
     def rows(self) -> NDArray[np.int64]:
-        """The user's row numbers of the batch, (size,), for tests that treat rows differently."""
+        """The user's row numbers of the batch, (size,), for policies that treat rows differently."""
         return self.problem.indices(0, self.size)
 
     def accept(self) -> None:
@@ -209,11 +210,11 @@ class Batch:
         self._held = (self.size, self._known)
 
     def arrive(self, theta: Theta, normal: Normal) -> None:
-        """Go to a point where everything was linearised elsewhere (`problm.solver.compiled_loop`)."""
+        """Go to a point where all rows were linearised elsewhere (`problm.solver.compiled_loop`)."""
         self.theta, self._normal = theta, normal
 
     def count_fused(self, trials: int) -> None:
-        """So many trials on everything linearised there too."""
+        """Count trials on all rows that were linearised as well."""
         self.jacobian_calls += trials
         self.jacobian_rows += trials * self.n
         self.residual_rows += trials * self.n
@@ -230,7 +231,7 @@ class Batch:
 
     @property
     def resumable(self) -> bool:
-        """Whether `restore` gives the same bits: costs are not stored, but only a linearisation changes them."""
+        """Whether `restore` gives the same bits: costs are not stored, and below n a linearisation changes them."""
         return self.full or self._normal is None
 
     def state(self) -> dict[str, Any]:
@@ -242,7 +243,7 @@ class Batch:
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go to where `state` was taken; costs of the hold-out block that were known are computed again."""
+        """Restore the batch of `state`; known costs of the hold-out block are computed again."""
         self.theta, self.size = state["theta"], state["size"]
         self.residual_rows, self.jacobian_rows, self.residual_calls, self.jacobian_calls = state["counters"]
         self._normal = state["normal"]
@@ -267,11 +268,11 @@ class Batch:
         return self.journal.run("cost", theta, lambda: self.problem.cost(theta))
 
     def seconds(self, size: int) -> float:
-        """Estimated time of linearising a batch of this size and one trial, from the passes so far."""
+        """Estimated seconds of one linearisation and one trial of a batch of this size, from the passes so far."""
         return size * sum(self._seconds_per_row)
 
     def count_residuals(self, rows: int) -> None:
-        """So many residuals were evaluated, in one call."""
+        """Count residuals that were evaluated in one call."""
         self.residual_rows += rows
         self.residual_calls += 1
 

@@ -1,22 +1,23 @@
-"""How the damping lambda of ``(H + lambda D) step = -g`` follows the success of the steps.
+"""Rules for the damping lambda of ``(H + lambda D) step = -g``.
 
 H is a mean over the batch, so lambda means the same at every batch size (erratum 16). Marquardt's D, the diagonal of
-H, makes the steps free of the parameters' units; it is the largest diagonal so far, as in MINPACK, since where the
-residuals flatten out the present one lets parameters run away (of the problems of More, Garbow and Hillstrom, penalty
-functions I and II and Brown-Dennis are not solved in 1000 iterations with it). Four rules:
+H, makes steps independent of the parameters' units. It is the largest diagonal so far, as in MINPACK: with the present
+diagonal, parameters run away where the residuals flatten out (the More-Garbow-Hillstrom problems penalty functions I
+and II and Brown-Dennis are then not solved in 1000 iterations). There are four rules:
 
 ``TrustRegion`` (default), Marquardt's D
-    More's (1978), as in MINPACK: lambda is the least that keeps the step within a radius, zero where the Gauss-Newton
-    step fits in, and the radius follows the ratio of actual to predicted decrease. On the batches of large problems it
-    costs as much as the others; on ill-conditioned ones it is the only one that never waits for lambda to come down
-    (NIST's Lanczos1 from its second start: 8 iterations instead of 108; MGH10 and MGH17 are solved from the far start).
+    More's rule (1978), as in MINPACK: lambda is the smallest value that keeps the step within a radius, zero if the
+    Gauss-Newton step fits, and the radius follows the ratio of actual to predicted decrease. On batches of large
+    problems it costs as much as the others. On ill-conditioned problems it is the only rule that never waits for lambda
+    to fall (NIST's Lanczos1 from its second start: 8 iterations instead of 108; MGH10 and MGH17 are solved from the far
+    start).
 ``GainRatio``, Marquardt's D
-    follows the ratio of actual to predicted decrease: a good step divides lambda by ten, a fair one changes it
-    by Nielsen's smooth factor. For plain LM it measured better than Nielsen's rule alone.
+    Follows the ratio of actual to predicted decrease: a good step divides lambda by ten, a fair one changes it by
+    Nielsen's smooth factor. It measured better than Nielsen's rule alone for plain LM.
 ``Nielsen``, Marquardt's D
     H. B. Nielsen's smooth rule, IMM-REP-1999-05.
 ``Tenfold``, ``D = I``
-    the paper's: times ten on failure, a tenth on success.
+    The paper's rule: lambda is multiplied by ten on failure and divided by ten on success.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Damping(Protocol):
     value: float
 
     def scaling(self, diagonal: Array) -> Array | None:
-        """D (d,) at a point where the diagonal of H is this; None for the diagonal itself."""
+        """D (d,) at a point whose H has this diagonal; None if D is the diagonal itself."""
         ...
 
     def propose(self, system: QuadraticModel) -> Proposal:
@@ -57,11 +58,11 @@ class Damping(Protocol):
         ...
 
     def reject(self, least: float = 0.0, ratio: float = 0.0) -> None:
-        """A step with this ratio did not lower the cost of the batch; below ``least`` lambda has no effect on it."""
+        """A step with this ratio did not lower the cost of the batch; lambda below ``least`` does not affect it."""
         ...
 
     def reset(self) -> None:
-        """Start again, after a batch on which no step lowered the cost."""
+        """Start again after a batch on which no step lowered the cost."""
         ...
 
 
@@ -103,7 +104,7 @@ class GainRatio:
 
 @dataclass(slots=True)
 class Nielsen(GainRatio):
-    """The smooth factor alone."""
+    """Nielsen's smooth factor alone."""
 
     def accept(self, ratio: float) -> None:
         self.value = max(self.value * max(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3), _LEAST)
@@ -160,7 +161,7 @@ class TrustRegion:
         return scaling
 
     def stepped(self, value: float, radius: float, length: float, largest: Array) -> None:
-        """Steps were taken elsewhere (`problm.solver.compiled_loop`), by these rules."""
+        """Steps were taken elsewhere by these rules (`problm.solver.compiled_loop`)."""
         self.value, self.radius, self.length, self._largest = value, radius, length, largest
 
     def propose(self, system: QuadraticModel) -> Proposal:
@@ -184,8 +185,8 @@ class TrustRegion:
 
 
 def _running_maximum(largest: Array | None, diagonal: Array) -> tuple[Array, Array | None]:
-    """The largest diagonal so far, and D: None where that is the present one."""
-    # Python's comparisons: on few numbers they take half the time of NumPy's.
+    """The largest diagonal so far, and D: None if that is the present diagonal."""
+    # On few numbers Python's comparisons take half the time of NumPy's.
     if largest is None or all(map(ge, diagonal.tolist(), largest.tolist())):
         return diagonal, None
     largest = np.maximum(largest, diagonal)
@@ -201,7 +202,7 @@ DAMPINGS: dict[str, type[TrustRegion] | type[GainRatio] | type[Nielsen] | type[T
 
 
 def as_damping(damping: str | Damping) -> Damping:
-    """The rule of that name, or the object itself."""
+    """Return the rule with this name, or the object itself."""
     if isinstance(damping, str):
         if damping not in DAMPINGS:
             from ..support.suggest import suggest

@@ -2,12 +2,12 @@ r"""Graduated non-convexity: solve with a wide loss first, then with narrower on
 
 A redescending loss has a basin as wide as its scale. Multiplying the scale by ``factor**k`` for k = levels - 1 .. 0 and
 starting each solve where the last one ended follows the minimum from a nearly convex problem to the target problem
-(Zach and Bourmaud 2018; five levels with factor 2 in the paper). Every level is a separate solve: batch and damping
+(Zach and Bourmaud 2018; the paper uses five levels with factor 2). Every level is a separate solve: batch and damping
 start again.
 
-Levels above the last need not be exact, but they are solved to convergence by default: stopping them early, on a
-batch, is worth a factor of about 16 at 30 % outliers but loses the right basin at 13 % inliers (measured: same
-or better minimum than plain LM in 54 to 71 % of runs instead of 92 %). ``early_stop=True`` trades that on request.
+The wider levels need not be exact, but they are solved to convergence by default. Stopping them early, on a batch, is
+about 16 times as fast at 30 % outliers but loses the right basin at 13 % inliers (measured: same or better minimum than
+plain LM in 54 to 71 % of runs instead of 92 %). ``early_stop=True`` does so on request.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def graduated(
     make_problem
         ``loss -> problem``: the same residuals under the given loss.
     theta0
-        The start of the widest level.
+        Start of the widest level.
     loss
         The final loss, with its scale; the wider levels use ``loss.scaled(factor**k)``.
     levels
@@ -51,16 +51,16 @@ def graduated(
     early_stop
         Stop the wider levels on a batch of a sixteenth of the residuals, or after 15 iterations.
     **solve_options
-        For `problm.solver.loop.solve`, at every level; ``max_time`` is for all levels together.
+        Options of `problm.solver.loop.solve` for every level; ``max_time`` is for all levels together.
 
     Returns
     -------
-    Result of the last level, with the histories of all levels put together (``cost`` changes its meaning from
-    level to level) and passes and seconds of all of them.
+    Result of the last level, with the histories of all levels concatenated (``cost`` changes its meaning from level to
+    level) and the passes and seconds of all levels.
 
     Examples
     --------
-    The location of a cluster, from a start that the loss alone does not see it from:
+    The location of a cluster, from a start beyond the reach of the loss itself:
 
     >>> import numpy as np
     >>> from problm.problems.numpy_function import FunctionProblem
@@ -91,7 +91,7 @@ def graduated(
             options["max_batch"] = max(problem.n // 16, 1)
             options["max_iter"] = min(15, options.get("max_iter", 15))
         if budget < math.inf:
-            # At least a moment for each level: the last one must report on the loss that counts.
+            # Every level gets a moment at least: the last one must report on the final loss.
             options["max_time"] = max(budget - (time.perf_counter() - began), 1e-6)
         offset = time.perf_counter() - began
         result = solve(problem, theta, **options)

@@ -1,4 +1,4 @@
-r"""How much the batch grows, and when: the noise test.
+r"""The noise test: when the batch grows, and by how much.
 
 Let W = H^-1 Sigma with Sigma the covariance of the blocks' gradients, and c = (1 - K/N) / K. The gradient of the
 batch is that of all blocks plus an error e of covariance c Sigma; at the minimiser of the batch the cost over all
@@ -7,13 +7,13 @@ blocks exceeds its minimum by ``e^T H^-1 e / 2``, with
     expectation  nu = c tr(W) / 2          variance  c^2 tr(W W) / 2.
 
 A Gauss-Newton step on the batch promises ``dec = (g + e)^T H^-1 (g + e) / 2`` and gains ``dec - 2 nu`` in expectation:
-at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. By a factor of 2 while the steps are still damped
-or erratic; where Gauss-Newton steps converge fast (``q2``: the ratio of successive decrements), in equal factors of up
-to 16 to N. From a quarter of N (of a curve that runs compiled, a fiftieth) it goes to N at once: a batch costs a
-gather, N does not.
+at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. It grows by a factor of 2 while steps are still
+damped or erratic. Where Gauss-Newton steps converge fast (``q2`` is the ratio of successive decrements), it grows to N
+in equal factors of up to 16. From a quarter of N on (a fiftieth for compiled curves) it goes to N at once: a batch has
+to be gathered, all rows need not be.
 
-In the accuracy mode the quantile Q of the excess, a scaled chi-square matched to its first two moments
-(Satterthwaite), is compared with the accuracy asked for.
+In accuracy mode the quantile Q of the excess, a scaled chi-square with the same first two moments (Satterthwaite), is
+compared with the requested accuracy.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ Q2_MAX = 0.5
 
 
 def first_size(problem: Problem, policy: Acceptance, options: Options) -> int:
-    """Blocks in the first batch."""
+    """Number of blocks in the first batch."""
     size, n = options.initial_batch or policy.first_batch(problem.n, problem.dim), problem.n
     if policy.noise_rule and not options.initial_batch:
         size = max(size, problem.least_batch)
     near = size > _jump(problem, options) * n or n <= problem.few
     if near and not (options.initial_batch or policy.damping == "tenfold"):
-        size = n  # batches save nothing, or would become everything at their first growth
+        size = n  # batches would save nothing, or become the full data set at their first growth
     return min(size, n, options.max_batch or n)
 
 
 def _jump(problem: Problem, options: Options) -> float:
-    """Share of all rows from which the batch becomes everything; in the accuracy mode less may suffice."""
+    """Share of all rows from which a batch goes to all rows; the general one in accuracy mode, where a batch may do."""
     return JUMP if options.accuracy is not None else problem.jump
 
 
@@ -59,7 +59,7 @@ class Growth:
     confidence: float = 0.9
     jump: float = JUMP
     limit: int | None = None
-    """Blocks that a batch may hold (memory): beyond it the batch becomes everything."""
+    """Largest number of blocks of a batch (memory); a larger one becomes the full data set."""
     _q2: float | None = None
     _last_decrement: float | None = None
     _last_ratio: float = 0.0
@@ -67,11 +67,11 @@ class Growth:
     _noise: float = math.nan
     """nu, the expected excess of the cost over all blocks at the minimiser of the batch."""
     _quantile: float = math.nan
-    """Q, of that excess."""
+    """Q, the quantile of that excess."""
 
     @classmethod
     def of(cls, problem: Problem, options: Options) -> Growth:
-        """The growth of a solve's batches."""
+        """Make the growth rule of a solve."""
         return cls(problem.n, options.accuracy, options.confidence, _jump(problem, options), problem.largest_batch)
 
     def measure(self, system: QuadraticModel) -> None:
@@ -89,13 +89,13 @@ class Growth:
                 self._quantile = 0.5 * c * trace2 / trace * 2.0 * float(gammaincinv(shape, self.confidence))
 
     def exhausted(self, system: QuadraticModel) -> bool:
-        """Whether the batch is exhausted (in the accuracy mode: and not large enough yet)."""
+        """Whether the batch is exhausted (and, in accuracy mode, not large enough yet)."""
         if self.accuracy is not None and self._quantile <= 0.75 * self.accuracy * system.cost:
             return False  # large enough: only converge
         return system.decrement <= KAPPA * self._noise
 
     def accurate(self, system: QuadraticModel) -> bool:
-        """Whether the accuracy asked for is reached on this batch."""
+        """Whether this batch reaches the requested accuracy."""
         return self.accuracy is not None and self._quantile + 2.0 * system.decrement <= self.accuracy * system.cost
 
     def stepped(self, system: QuadraticModel, ratio: float, predicted: float, first_try: bool) -> None:
@@ -109,7 +109,7 @@ class Growth:
         self._last_ratio = 0.0
 
     def next_size(self, system: QuadraticModel, predicted: float) -> int:
-        """The size after this one; n when that is near."""
+        """The next size; n if that is near."""
         k = system.count
         fast = (
             predicted >= 0.9 * system.decrement
@@ -123,7 +123,7 @@ class Growth:
         else:
             size = SLOW * k
         if self.accuracy is not None and math.isfinite(self._quantile):
-            # Q shrinks as (1 - K/N) / K: the size at which it is 0.7 of what is allowed.
+            # Q shrinks as (1 - K/N) / K; aim for 0.7 of the allowed value.
             r = self._quantile * k / (1.0 - k / self.n) / (0.7 * self.accuracy * system.cost)
             size = min(size, max(r / (1.0 + r / self.n), SLOW * k))
         self._last_decrement = None
@@ -132,5 +132,5 @@ class Growth:
         return self.enlarged(size)
 
     def enlarged(self, size: float) -> int:
-        """A size as an integer; n when that is near."""
+        """The size as an integer; n if that is near."""
         return self.n if size > self.jump * self.n or size > (self.limit or self.n) else math.ceil(size)

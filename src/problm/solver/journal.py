@@ -1,8 +1,8 @@
-"""Results of passes over everything since the last state in a checkpoint.
+"""Results of full passes since the last state of a checkpoint.
 
-A pass over very many residuals is too expensive to lose. An iteration is deterministic: after a crash it is repeated
-from its beginning, but finished passes are answered from the journal, and the interrupted one continues from its last
-note. Problems note their passes group by group: sums of the groups of rows so far, in whatever form they keep them.
+A pass over very many residuals is too expensive to lose. Iterations are deterministic: after a crash the last one is
+repeated from its beginning, but finished passes are answered from the journal, and the interrupted pass continues from
+its last note. Problems note their passes group by group: the sums over the groups of rows so far, in any form.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Journal:
 
     Parameters
     ----------
-    write : called when there is something new, to write it down if that is due.
+    write : called when there is something new; writes it if a write is due.
     """
 
     def __init__(self, write: Callable[[], None]) -> None:
@@ -34,11 +34,11 @@ class Journal:
         self._left: dict[str, Any] | None = None
 
     def begin(self) -> None:
-        """Forget everything: a new state was taken. What is to be replayed stays."""
+        """Forget all passes after a new state was taken; passes to be replayed are kept."""
         self._ended, self._pass = [], None
 
     def run(self, kind: str, theta: Theta, compute: Callable[[], Found]) -> Found:
-        """The sums of a pass at a point, computed or known."""
+        """Return the sums of a pass at a point, computed or from the journal."""
         if self._replayed and _is(self._replayed[0], kind, theta):
             known = self._replayed.pop(0)
             self._ended.append(known)
@@ -57,7 +57,7 @@ class Journal:
         return value
 
     def resume(self) -> tuple[int, Any]:
-        """Groups of the present pass that are done, and their sums; (0, None) outside of one and at its beginning."""
+        """Number of finished groups of the present pass, and their sums; (0, None) if there are none."""
         if self._pass is None or self._left is None:
             return 0, None
         return self._left["groups"], self._left["sums"]
@@ -73,7 +73,7 @@ class Journal:
         return {"ended": list(self._ended), "pass": None if self._pass is None else dict(self._pass)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Replay what `state` gave."""
+        """Replay the passes of `state`."""
         self._replayed, self._left = list(state["ended"]), state["pass"]
 
 
@@ -82,7 +82,7 @@ def _is(noted: dict[str, Any], kind: str, theta: Theta) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values of arrays, numbers, text and containers are equal, NaN being equal to itself."""
+    """Whether two nested values of arrays, numbers and text are equal; NaN equals NaN."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         exact = isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape
         return exact and a.tobytes() == b.tobytes()

@@ -1,19 +1,20 @@
-r"""The loop: progressive-batching Levenberg-Marquardt. The only one in the project.
+r"""The loop of progressive-batching Levenberg-Marquardt, the only solver loop in the project.
 
-Minimise ``f(theta) = sum_i f_i(theta)``, ``f_i = loss(||r_i||)``, i = 1..N, over a batch S of K blocks that grows:
+Minimise ``f(theta) = sum_i f_i(theta)``, ``f_i = loss(||r_i||)``, i = 1..N, with a growing batch S of K blocks:
 
-1. *Linearise* on S: means g of ``w J^T r``, H of ``w J^T J``. Blocks already linearised at this point are not
-   evaluated again.
-2. *Enough?* At K = N: has it converged? Below: is the batch exhausted (`problm.solver.growth`)? Then grow it.
-3. *Step*: ``(H + lambda D) s = -g``; try it on S; raise lambda until the cost of S falls (`problm.solver.damping`). At
-   K = N, near the minimum, first one that is extrapolated from the last (`problm.linalg.cholesky`).
-4. *Accept?* At K = N: yes, that is LM. Below: the policy judges whether the cost over all blocks falls too
+1. *Linearise* on S: g is the mean of ``w J^T r``, H the mean of ``w J^T J``. Blocks already linearised at this point
+   are not evaluated again.
+2. *Enough?* At K = N, stop if converged. Below N, grow the batch if it is exhausted (`problm.solver.growth`).
+3. *Step*: solve ``(H + lambda D) s = -g`` and try s on S; raise lambda until the cost of S falls
+   (`problm.solver.damping`). At K = N and near the minimum, a step extrapolated from the last one is tried first
+   (`problm.linalg.cholesky`).
+4. *Accept?* At K = N always, as in LM. Below N the policy judges whether the cost over all blocks falls too
    (`problm.solver.policies.acceptance`), and may ask for a larger batch.
 
-A batch that has converged grows and never ends the solve; at K = N the method is Levenberg-Marquardt, so descent and
-stationarity are LM's (an extrapolated step has to lower the cost like any other), and a converged result carries the
-gradient over all residuals. The exceptions say so in their status: the accuracy mode, limits of time, iterations or
-batch, and the callback.
+A converged batch grows and never ends the solve. At K = N the method is Levenberg-Marquardt, with its descent and
+stationarity (extrapolated steps must lower the cost like any other), and a converged result carries the gradient over
+all residuals. The exceptions have a status of their own: accuracy mode, limits of time, iterations or batch size, and
+the callback.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 _TAKE = Verdict(True)
 _MOST_ESCAPES = 3
-"""Saddle points to leave in one solve."""
+"""Largest number of saddle points to leave in one solve."""
 
 
 def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **settings: Any) -> Result:
@@ -54,7 +55,7 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     ----------
     problem : the residual blocks (see `problm.solver.problem.Problem`).
     theta : the start, a point that ``problem.retract`` understands.
-    space : bounds, fixed parameters and units of the parameters; free and flat if not given.
+    space : bounds, fixed parameters and units of the parameters; by default unbounded and flat.
     **settings : fields of `problm.solver.options.Options`.
 
     Returns
@@ -75,17 +76,17 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     status = _until_done(loop, saver)
     try:
         if status is not Status.INTERRUPTED and (loop.lost or loop.ended_above_start()):
-            # The statistics let the cost rise, which is rare but possible: plain LM from the start cannot.
+            # The statistical tests let the cost rise, which is rare but possible. Plain LM from the start cannot.
             again = loop.again()
             status = _until_done(again, saver)
             loop = again
-    except KeyboardInterrupt:  # the first run has a point to give
+    except KeyboardInterrupt:  # return the point of the first run
         status = Status.INTERRUPTED
     return result_of(loop, status)
 
 
 def _until_done(loop: Loop, saver: Checkpoint | None) -> Status:
-    """Iterate until an outcome, a limit, the callback or Ctrl-C; checkpoints are written in between."""
+    """Iterate until an outcome, a limit, the callback or Ctrl-C ends the solve; write checkpoints in between."""
     try:
         while True:
             if saver is not None:
@@ -113,7 +114,7 @@ class _Trial:
     ratio: float
     tries: int
     length: float
-    """Squared, in the scaled parameters."""
+    """Squared length in the scaled parameters."""
     extrapolated: bool = False
 
 
@@ -121,17 +122,17 @@ class Loop(Run):
     """A running solve and its iterations."""
 
     def iterate(self) -> Status | None:
-        """One iteration, steps 1 to 4 of the module's docstring: an outcome, or None to go on."""
+        """Do one iteration, steps 1 to 4 of the module's docstring; return an outcome, or None to continue."""
         full = self.batch.full
         system = self.linearize()
         if full and system.rank_in_doubt and self.refine_derivatives():
-            return None  # before steps along the noise of forward differences lead astray
+            return None  # steps along the noise of forward differences would lead astray
         if not full and self.uninformed(system):
-            return None  # with more rows, before parameters that few of these know move by noise
+            return None  # parameters that few rows of this batch inform would move by noise
         if (status := self.finished(system)) is not None:
             return None if full and self.look_closer() else status
         if self.options.max_iter == 0:
-            return Status.MAX_ITER  # only a look at the start
+            return Status.MAX_ITER  # only the start is evaluated
         if full and self.termination.one_step_left(system) and not (self.space.bounded or system.singular):
             return self.take_last_step(system)
         if not full and self.exhausted(system):
@@ -150,7 +151,7 @@ class Loop(Run):
         return None
 
     def linearize(self) -> QuadraticModel:
-        """The model of the batch at the present point, or at the one before where this one has no derivatives."""
+        """The model of the batch at the present point, or at the previous one if this one has no finite derivatives."""
         batch = self.batch
         self.check_time()
         normal = batch.linearize(self.policy.noise_rule)
@@ -167,9 +168,9 @@ class Loop(Run):
         return system
 
     def step_back(self) -> None:
-        """Undo the last step: where it led the cost is finite, or it would have been refused, but not the Jacobian.
+        """Undo the last step if the Jacobian is not finite where it led (the cost is, or it would have been rejected).
 
-        Without one to undo, as after rows came in that are not finite here, the solve ends, or begins anew.
+        Without a step to undo, as after new rows that are not finite here, the solve ends or starts again.
         """
         if not self.begun or self.options.nan_policy == "raise":
             raise not_finite(self.problem, self.batch.theta)
@@ -182,14 +183,14 @@ class Loop(Run):
         self.record("undo", self.system.cost)
 
     def uninformed(self, system: QuadraticModel) -> bool:
-        """Whether the batch had to grow, for too few of its rows to inform every parameter."""
+        """Grow the batch if too few of its rows inform some parameter; return whether it grew."""
         factor = self.information.needed(self.batch, system.normal) if self.policy.noise_rule else 1.0
         if factor > 1.0:
             self.grow(self.growth.enlarged(factor * self.batch.size))
         return factor > 1.0
 
     def finished(self, system: QuadraticModel) -> Status | None:
-        """The outcome at this point, if there is one: convergence on all residuals, or the accuracy asked for."""
+        """The outcome at this point, if any: convergence on all residuals, or the requested accuracy."""
         if self.batch.full:
             status = self.termination.converged(system)
             if status is None and perfect(self, system) and settled(self, system):
@@ -205,14 +206,14 @@ class Loop(Run):
         return None
 
     def take_last_step(self, system: QuadraticModel) -> Status:
-        """Take the Gauss-Newton step to the minimum, which need not be evaluated: a bound says how near it leads."""
+        """Take the last Gauss-Newton step without evaluating it: a bound says how near the minimum it leads."""
         self.bound = self.termination.left_after(system)
         self.batch.move(self.problem.retract(self.batch.theta, system.step(0.0)[0]))
         self.record("accept", system.cost - system.decrement)
         return Status.GRADIENT
 
     def stalled(self, system: QuadraticModel) -> Status:
-        """The status when no step goes down: a minimum, as far as numbers can tell, or a failure."""
+        """The status if no step lowers the cost: a minimum to machine precision, or a failure."""
         self.verified = self.termination.close(system) or verified(self, system)
         return Status.COST if self.verified else Status.STALLED
 
@@ -223,8 +224,8 @@ class Loop(Run):
         return self.termination.converged(system) is not None
 
     def grow_on(self) -> None:
-        """Enlarge an exhausted batch: by the noise rule, or to everything (erratum 11: the minimiser of a batch is not
-        the answer)."""
+        """Enlarge an exhausted batch by the noise rule, or to all rows (erratum 11: the minimiser of a batch is not the
+        answer)."""
         self.grow(None if self.policy.noise_rule else self.batch.n)
 
     def grow(self, size: int | None, decision: str = "grow", cost: float | None = None) -> None:
@@ -244,7 +245,7 @@ class Loop(Run):
         self.record(decision, system.cost if cost is None else cost)
 
     def descend(self, system: QuadraticModel) -> _Trial | None:
-        """Raise the damping until a step lowers the cost of the batch; None if none does."""
+        """Raise the damping until a step lowers the cost of the batch; return None if none does."""
         tries, self.tried = 1 + self.tried, 0
         ahead = self.extrapolated(system) if tries == 1 else None
         while tries <= rules.MOST_TRIALS:
@@ -274,7 +275,7 @@ class Loop(Run):
         return None
 
     def change_by(self, step: Array) -> float:
-        """Try a step: the change of the batch's mean cost."""
+        """Try a step, and return the change of the batch's mean cost."""
         trial = self.space.inside(self.problem.retract(self.batch.theta, step))
         change = self.batch.trial(trial)
         if math.isnan(change) and self.options.nan_policy == "raise":
@@ -282,25 +283,25 @@ class Loop(Run):
         return change
 
     def extrapolated(self, system: QuadraticModel) -> Proposal | None:
-        """What the last two steps over everything say about the next one, where the problem does not learn itself."""
+        """The next step extrapolated from the last two over all rows, unless the problem learns curvature itself."""
         if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full or self.problem.learns:
             return None
         return system.extrapolated(*self.last[1:])
 
     def take_compiled_steps(self, system: QuadraticModel) -> bool:
-        """Many iterations like those of the loop, in compiled code; returns whether there were any."""
-        from .compiled_loop import take_steps  # compiled only for problems of few rows
+        """Do many iterations in compiled code; return whether any were done."""
+        from .compiled_loop import take_steps  # imported only for problems of few rows
 
         return take_steps(self, system)
 
     def judge(self, step: _Trial) -> Verdict:
-        """Whether the cost over all blocks falls too."""
+        """Judge whether the cost over all blocks falls too."""
         if self.batch.full:
             return _TAKE
         return self.policy.judge(Step(self.batch, step.step, self.generator))
 
     def apply(self, verdict: Verdict, step: _Trial, system: QuadraticModel) -> None:
-        """Take the step or not, and enlarge the batch or not."""
+        """Take or undo the step and enlarge the batch, as the verdict says."""
         if verdict.accept:
             self.accept(step, system)
         elif verdict.restores:
@@ -313,7 +314,7 @@ class Loop(Run):
             self.grow(verdict.grow_to, f"{decision}, grow", cost)
 
     def accept(self, step: _Trial, system: QuadraticModel) -> None:
-        """Move to where the step leads, and learn from it."""
+        """Move to the new point, and update damping, growth and termination."""
         batch = self.batch
         self.previous = batch.theta
         batch.accept()
@@ -326,10 +327,10 @@ class Loop(Run):
         self.compiled_next = self.compiled is not None
 
     def look_closer(self) -> bool:
-        """Get better derivatives, or trust the present ones to the last digit, where that may reveal a descent step."""
+        """Refine derivatives, or trust the present ones to the last digit, if that may reveal a descent step."""
         if self.refine_derivatives() or self.leave_saddle():
             return True
-        # What errors of the derivatives may have made up promises a decrease that matters: the next steps show whether
+        # Directions that may be errors of the derivatives promise a decrease that matters; the next steps show whether
         # it is real.
         if not self.system.rank_in_doubt or self.termination.flat(self.system):
             return False
@@ -338,7 +339,7 @@ class Loop(Run):
         return True
 
     def leave_saddle(self) -> bool:
-        """Go down along a direction that a rank-deficient Jacobian does not see; whether there is one."""
+        """Descend along a direction that a rank-deficient Jacobian does not see; return whether there is one."""
         if not self.system.singular or self.escapes >= _MOST_ESCAPES:
             return False
         self.escapes += 1
@@ -351,18 +352,18 @@ class Loop(Run):
         return True
 
     def refine_derivatives(self) -> bool:
-        """Ask the problem for more accurate derivatives, where differences may be why no step goes down: the
+        """Ask the problem for more accurate derivatives if finite differences may be why no step lowers the cost: the
         Gauss-Newton step still promises a decrease."""
         settled = self.system.decrement <= (self.options.ftol or rules.SMALL_CHANGE) * self.system.cost
         if settled or not self.problem.refine_derivatives():
             return False
         self.refined = True
         self.begin_anew()
-        self.damping.value = 1e-3 * self.system.least_curvature  # what is left is what damping suppressed
+        self.damping.value = 1e-3 * self.system.least_curvature  # what remains was suppressed by damping
         return True
 
     def begin_anew(self) -> None:
-        """Linearise this point once more, with other derivatives."""
+        """Linearise this point again, with other derivatives."""
         self.termination.begin_anew()
         self.damping.reset()
         self.batch.move(self.batch.theta)

@@ -1,8 +1,8 @@
 """Results as SciPy's `OptimizeResult`: a mapping of SciPy's fields, and an instance of that class.
 
-Deriving from `scipy.optimize.OptimizeResult` would import `scipy.optimize`, which takes longer than most fits. But only
-code that has imported it can ask ``isinstance(result, OptimizeResult)``, and Python asks the object for its
-``__class__`` then: from that import on it is a class derived from both. ``type(result)`` stays what it is.
+Deriving from `scipy.optimize.OptimizeResult` would import `scipy.optimize`, which takes longer than most fits. Only
+code that has imported it can ask ``isinstance(result, OptimizeResult)``, and Python then reads ``__class__`` of the
+object. Once `scipy.optimize` is imported, that is a class derived from both. ``type(result)`` does not change.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 FIELDS = ("x", "cost", "fun", "jac", "grad", "optimality", "active_mask", "nfev", "njev", "status", "message",
           "success")  # fmt: skip
-"""Those of SciPy's least_squares, in its order."""
+"""Fields of SciPy's least_squares, in its order."""
 
 
 class ScipysResult(MutableMapping[str, Any]):
-    """SciPy's fields by key as well as by attribute, and whatever else the user puts in."""
+    """SciPy's fields by key as well as by attribute, and anything else that the user adds."""
 
-    __eq__ = object.__eq__  # fields are arrays, and those that are computed when asked for are never the same objects
-    __hash__ = None  # type: ignore[assignment]  # as SciPy's
+    __eq__ = object.__eq__  # fields are arrays, and those computed on access are new objects each time
+    __hash__ = None  # type: ignore[assignment]  # as in SciPy
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:

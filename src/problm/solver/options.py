@@ -1,4 +1,4 @@
-"""Settings of a solve: one frozen dataclass, a default and a meaning beside every field."""
+"""Settings of a solve: one frozen dataclass with a default and a meaning for every field."""
 
 from __future__ import annotations
 
@@ -22,48 +22,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Settings of `problm.solver.loop.solve`. A wrong name or value fails here, before any work."""
+    """Settings of `problm.solver.loop.solve`. A wrong name or value raises here, before any work."""
 
     acceptance: str | Acceptance | Callable[[Step], Verdict] = "holdout"
-    """The test of a step: a name (see `problm.solver.policies.POLICIES`), a policy object, or a function of a step."""
+    """Test of a step: a name (see `problm.solver.policies.POLICIES`), a policy object, or a function of a step."""
     damping: str | Damping | None = None
-    """``"trust-region"`` (MINPACK's), ``"gain-ratio"``, ``"nielsen"`` or ``"tenfold"`` (the paper's lambda I, times or
-    divided by ten). None: the acceptance policy's own, tenfold for the paper's and trust-region else."""
+    """Damping rule: ``"trust-region"`` (MINPACK's), ``"gain-ratio"``, ``"nielsen"`` or ``"tenfold"`` (the paper's
+    lambda I, multiplied or divided by ten). None: the acceptance policy's default, tenfold for the paper's policies and
+    trust-region for the others."""
     ftol: float = 0.0
     """Relative decrease of the cost by a step, and by the remaining Gauss-Newton step, at which to stop; 0: never."""
     xtol: float = 0.0
     """Relative change of the parameters by a step, and by the next Gauss-Newton step, at which to stop; 0: never."""
     gtol: float | None = None
-    """Converged when the cosine between residuals and tangent space, sqrt(decrement / cost), is less.
-    None: 1e-8 up to 10^4 residuals; beyond, where a pass is what the user waits for, when the minimum is less than 0.01
-    standard errors of the parameters away (`problm.solver.termination`)."""
+    """Largest cosine between residuals and tangent space, sqrt(decrement / cost), at convergence.
+    None: 1e-8 up to 10^4 residuals; above, where passes are expensive, the cosine at which the minimum is 0.01 standard
+    errors of the parameters away (`problm.solver.termination`)."""
     certificate: str = "bound"
-    """``"bound"``: the last step may be taken without linearising once more, where the steps before bound what is left;
+    """``"bound"``: the last step may be taken without another linearisation if the previous steps bound what is left;
     ``"gradient"``: the gradient over all residuals is computed at the returned point."""
     max_iter: int = 5000
-    """Limit on trial steps and growths of the batch."""
+    """Largest number of trial steps and growths of the batch."""
     max_time: float = math.inf
-    """Limit in seconds. A pass over the residuals that would not end in time is not started."""
+    """Time limit in seconds. A pass over the residuals that would not end in time is not started."""
     initial_batch: int | None = None
-    """Residual blocks in the first batch. None: the acceptance policy's own."""
+    """Number of residual blocks in the first batch. None: the acceptance policy's default."""
     max_batch: int | None = None
     """Stop rather than let the batch grow beyond this; the status says so."""
     accuracy: float | None = None
     """Stop on a batch once the cost over *all* residuals is within this relative distance of its minimum with
-    probability ``confidence``; the status says so. None: go on to all residuals."""
+    probability ``confidence``; the status says so. None: continue to all residuals."""
     confidence: float = 0.9
-    """Confidence of the certificate of the accuracy mode."""
+    """Confidence of the certificate in accuracy mode."""
     nan_policy: str = "reject"
-    """A trial step whose cost is not a number is rejected like one that raises the cost (``"reject"``), or is an
-    error that names the row (``"raise"``). At the start and in the data it is always an error."""
+    """What to do with a trial step whose cost is NaN: ``"reject"`` it like a step that raises the cost, or ``"raise"``
+    an error that names the row. NaN at the start and in the data always raises."""
     rng: np.random.Generator | int | None = 0
     """Random seed or Generator for the policies (SPEC 7)."""
     callback: Callable[[State], object] | None = None
     """Called after every iteration; a true return value or StopIteration ends the solve."""
     keep_path: bool = False
-    """Keep theta of every iteration in the history."""
+    """Whether to keep theta of every iteration in the history."""
     checkpoint: str | os.PathLike[str] | None = None
-    """File to keep the state of the solve in. If it exists the solve goes on from it, to the same bits; it must have
+    """File for the state of the solve. If it exists, the solve resumes from it and gives the same bits; it must have
     been written for the same rows, model, start and options."""
     checkpoint_every: float = 60.0
     """Seconds between two checkpoints, also within passes over all rows; 0: after every accepted step and group of
@@ -71,7 +72,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("ftol", "xtol"):
-            if getattr(self, name) is None:  # as in SciPy: this test is off
+            if getattr(self, name) is None:  # test is off, as in SciPy
                 object.__setattr__(self, name, 0.0)
         for name in ("ftol", "xtol", "checkpoint_every"):
             _non_negative(name, getattr(self, name))
@@ -98,7 +99,7 @@ class Options:
 
     @classmethod
     def of(cls, **settings: Any) -> Options:
-        """Options from keywords, with the nearest valid name in the message when one is unknown."""
+        """Make options from keywords; the error for an unknown name suggests the nearest valid one."""
         for name in settings:
             if name not in cls.__dataclass_fields__:
                 valid = [f.name for f in fields(cls)]

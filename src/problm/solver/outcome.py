@@ -1,4 +1,4 @@
-"""What a solve that has ended tells: its result, or why it could not go on."""
+"""The result of a finished solve, or the error that explains why it could not continue."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .termination import DIGITS, TOLERANCE
 
 Array = NDArray[np.float64]
 _FAR = 10.0
-"""How much larger than at the start a parameter has become that runs to infinity."""
+"""Growth since the start, as a factor, at which a parameter may count as running to infinity."""
 _GONE = 1e-10
-"""Share of its influence on the residuals at the start that such a parameter has kept, at most."""
+"""Largest share of its initial influence on the residuals that such a parameter may have kept."""
 
 
 def result_of(run: Run, status: Status) -> Result:
-    """What a solve that has ended with this status found."""
+    """Return the result of a solve that ended with this status."""
     batch, system, n = run.batch, run.system, run.problem.n
     x, total = batch.theta, n * (run.history.cost[-1] / n if run.history.cost else system.cost)
     if system.normal.count == batch.size and batch._normal is system.normal:
@@ -68,12 +68,12 @@ def result_of(run: Run, status: Status) -> Result:
 
 
 def _honest(run: Run, status: Status) -> Status:
-    """The status, unless a vanishing gradient only means that the model no longer depends on its parameters."""
+    """Correct the status if the gradient vanishes only because the model no longer depends on its parameters."""
     if not run.batch.full or not run.system.singular:
         return status
     x, start = run.batch.theta, run.start
     if status > 0 and run.space.bounded and _active(run.space, x).any():
-        return Status.NOT_DETERMINED  # a face on which the model is degenerate
+        return Status.NOT_DETERMINED  # the model is degenerate on this face of the bounds
     if not (isinstance(x, np.ndarray) and isinstance(start, np.ndarray) and x.shape == start.shape):
         return status
     far = np.abs(x) > _FAR * np.maximum(np.abs(start), 1.0)
@@ -86,7 +86,7 @@ def _honest(run: Run, status: Status) -> Status:
 
 
 def _distance(run: Run) -> float:
-    """Distance to the minimum over all residuals, in standard errors; NaN where it is not known."""
+    """Distance to the minimum over all residuals, in standard errors; NaN if unknown."""
     if not run.batch.full:
         return math.nan
     return run.termination.distance(run.system) if run.bound is None else run.bound
@@ -117,7 +117,7 @@ def _active(space: Space, x: Theta) -> NDArray[np.int64]:
 
 
 def not_finite(problem: Problem, theta: Theta) -> ValueError:
-    """An error that names the first row, in the user's order, whose cost is not a number."""
+    """Return an error that names the first row, in the user's order, whose cost is not finite."""
     row = problem.first_bad_row(theta)
     where = "" if row is None else f" at row {row} of the data"
     return ValueError(
@@ -127,8 +127,8 @@ def not_finite(problem: Problem, theta: Theta) -> ValueError:
 
 
 def refuse_underflow(problem: Problem, theta: Theta) -> None:
-    """Raise where the cost is zero only because squares of the residuals are too small for double precision: any point
-    would then pass for a perfect fit."""
+    """Raise if the cost is zero only because the squared residuals underflow: any point would then look like a perfect
+    fit."""
     residuals = problem.residuals(theta)
     largest = 0.0 if residuals is None else float(np.abs(residuals).max(initial=0.0))
     if 0.0 < largest < 1e-150:

@@ -2,10 +2,10 @@
 
 A problem is N residual blocks ``r_i(theta)`` of length p with costs ``f_i = loss(||r_i||)``. The solver never sees the
 blocks' data: it asks for sums over a range of *positions* ``[lo, hi)`` in the problem's own random order. Position
-ranges are only ever cut where the solver has cut before (see `problm.sampling.order`), and the range ``[0, n)`` is
-everything, which a problem reads in its natural order, in place.
+ranges are only cut where the solver has cut before (see `problm.sampling.order`). The range ``[0, n)`` is all rows,
+which a problem reads in their natural order, in place.
 
-A new problem sets ``n`` and ``dim`` and fills in `Problem.linearize` and `Problem.costs`; all else has a default.
+A new problem sets ``n`` and ``dim`` and defines `Problem.linearize` and `Problem.costs`; everything else has a default.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Array = NDArray[np.float64]
 Theta = Any
 """A point: an array of shape (d,), or whatever a manifold's `retract` takes and returns."""
 JUMP = 0.25
-"""Share of all blocks from which a batch becomes everything, unless the problem says otherwise."""
+"""Share of all blocks from which a batch goes to all blocks, unless the problem overrides it."""
 FEW = 10_000
-"""Residual blocks up to which a pass over all of them costs next to nothing."""
+"""Number of residual blocks up to which a pass over all of them is cheap."""
 
 
 class Problem:
     """N residual blocks and the space that their parameters live in.
 
     Points are distinguished by identity: the accepted trial is the same object that `retract` returned (projected onto
-    the bounds, if any) and that `costs`, `cost` or `linearize` received. What was computed for a trial may therefore be
-    kept and used again where ``theta is kept``. Nobody changes a point in place.
+    the bounds, if any) and that `costs`, `cost` or `linearize` received. Values computed for a trial may therefore be
+    kept and reused if ``theta is kept``. Points are never changed in place.
     """
 
     # --- What it is -------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ class Problem:
     """Upper bound of the cost of one block (see `problm.losses.Loss.bound`)."""
 
     robust: bool = False
-    """Whether a loss other than the square acts on the blocks, for standard errors."""
+    """Whether a robust loss acts on the blocks, for standard errors."""
 
     # --- How to evaluate it -----------------------------------------------------------------------------------------
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
@@ -68,7 +68,7 @@ class Problem:
         return float(self.costs(theta, 0, self.n).sum())
 
     move: Callable[[Theta, Array], Theta] | None = None
-    """The retraction of a manifold; None: steps are added."""
+    """Retraction of a manifold; None: steps are added."""
 
     def retract(self, theta: Theta, delta: Array) -> Theta:
         """The point reached from ``theta`` by the tangent step ``delta`` (d,); a new object."""
@@ -76,95 +76,95 @@ class Problem:
 
     # --- How to batch it --------------------------------------------------------------------------------------------
     few: int = 0
-    """Blocks up to which batches save nothing: the solve then begins on everything."""
+    """Number of blocks up to which batches save nothing: the solve then starts on all blocks."""
     least_batch: int = 0
-    """Blocks of the first batch, at least, under the default policy."""
+    """Smallest size of the first batch under the default policy."""
     largest_batch: int | None = None
-    """Blocks that a batch may hold (memory): beyond it the batch becomes everything. None: any number."""
+    """Largest number of blocks of a batch (memory); a larger one goes to all blocks. None: any number."""
     jump: float = JUMP
-    """Share of all blocks from which the batch becomes everything."""
+    """Share of all blocks from which a batch goes to all blocks."""
     fused: bool = False
-    """Whether a trial on everything should linearise at once, so that an accepted step needs one pass and not two."""
+    """Whether a trial on all blocks linearises as well, so that an accepted step needs one pass instead of two."""
 
     def boundary(self, position: int) -> int:
-        """The first position from this one on at which the random order may be cut."""
+        """The first position, not before this one, at which the random order may be cut."""
         return position
 
     def random_order(self) -> Any:
-        """The random order, with ``drawn``, ``state()`` and ``restore(state)``, for checkpoints; None: it has none."""
+        """The random order for checkpoints, with ``drawn``, ``state()`` and ``restore(state)``, if there is one."""
         return None
 
     def release(self) -> None:
-        """Release the rows of the batch: from now on only everything is read."""
+        """Release the rows of the batch: from now on only passes over all rows follow."""
 
     def make_batch(self, theta: Theta, size: int) -> Any:
-        """A `problm.solver.batch.Batch` of the problem's own, where rows lie on other machines; None: the usual one."""
+        """The problem's own kind of `problm.solver.batch.Batch`, for rows on other machines; None: the usual one."""
         return None
 
     def for_compiled_loop(self) -> tuple[Any, ...] | None:
-        """All rows and the evaluator, as `problm.solver.compiled_loop` takes them; None: steps are taken one by one.
+        """All rows and the evaluator for `problm.solver.compiled_loop`; None: the Python loop takes every step.
 
-        Only for few rows: steps taken there do not call any other method.
+        Only for few rows: the compiled steps do not call any other method.
         """
         return None
 
     # --- How good its derivatives are -------------------------------------------------------------------------------
     learns: bool = False
-    """Whether `linearize` learns curvature from the steps, which are then not extrapolated as well."""
+    """Whether `linearize` learns curvature from the steps; they are then not extrapolated."""
 
     def refine_derivatives(self) -> bool:
-        """Use more accurate derivatives from now on (central for forward differences); returns whether that was
+        """Use more accurate derivatives from now on (central instead of forward differences); return whether that was
         possible."""
         return False
 
     def factor(self, theta: Theta, lo: int, hi: int) -> Array | None:
-        """Triangular factor (d + 1, d + 1) of the weighted [J r] of the blocks at [lo, hi); None: it has none."""
+        """Triangular factor (d + 1, d + 1) of the weighted [J r] of the blocks at [lo, hi); None if not available."""
         return None
 
     def uncertainty(self, theta: Theta, lo: int, hi: int) -> Array | None:
-        """Norms (d,) of the errors of the columns of the weighted Jacobian; None: it is exact."""
+        """Norms (d,) of the errors of the columns of the weighted Jacobian; None if it is exact."""
         return None
 
     def concentration(self, theta: Theta, lo: int, hi: int, root: Array) -> Array | None:
-        """``sum h_i U_i^T U_i`` over the blocks at [lo, hi), (rank, rank): U_i is the weighted ``J_i root``, root (d,
-        rank), and h_i the sum of its squares.
+        """``sum h_i U_i^T U_i`` over the blocks at [lo, hi), (rank, rank), with the weighted ``U_i = J_i root``, root
+        (d, rank), and h_i the sum of squares of U_i.
 
-        With it a batch knows when it has too few rows for a parameter (`problm.solver.information`); None: it does not.
+        It tells whether a batch has too few rows for a parameter (`problm.solver.information`); None if not available.
         """
         return None
 
     # --- How to describe its rows -----------------------------------------------------------------------------------
     def moments(self, values: Array, lo: int, hi: int) -> Array | Moments:
-        """Values of the blocks at [lo, hi), or their moments where blocks were not drawn one by one."""
+        """Values of the blocks at [lo, hi), or their moments if blocks were not drawn one by one."""
         return values
 
     def indices(self, lo: int, hi: int) -> NDArray[np.int64]:
         """The user's row numbers at the positions [lo, hi), for policies that treat rows differently."""
-        raise TypeError("this problem does not tell which rows a batch holds, so groups cannot be used")
+        raise TypeError("this problem does not know which rows a batch holds, so groups cannot be used")
 
     def residuals(self, theta: Theta) -> Array | None:
-        """Residuals of all blocks in the user's order, (n, p); None: it does not give them."""
+        """Residuals of all blocks in the user's order, (n, p); None if not available."""
         return None
 
     def jacobian(self, theta: Theta) -> Array | None:
-        """Jacobian of all blocks in the user's order, (n, p, d), without weights; None: it does not give it."""
+        """Jacobian of all blocks in the user's order, (n, p, d), without weights; None if not available."""
         return None
 
     def first_bad_row(self, theta: Theta) -> int | None:
-        """The first row, in the user's order, whose residual or derivatives are not finite; None: not known."""
+        """The first row, in the user's order, whose residual or derivatives are not finite; None if unknown."""
         return None
 
-    # --- How to go on after a crash ----------------------------------------------------------------------------------
+    # --- How to resume after a crash ---------------------------------------------------------------------------------
     journal: Journal | None = None
-    """Of a solve with a checkpoint: where passes over everything are noted, group by group."""
+    """Record of full passes, group by group, in a solve with a checkpoint."""
 
     def keep_journal(self, journal: Journal) -> None:
-        """Note passes over everything there from now on."""
+        """Record full passes in this journal from now on."""
         self.journal = journal
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells the rows from others, by name, for checkpoints: ``rows``, a digest of all of them, or ``files``,
-        their sizes and times. Empty: a solve that goes on computes the cost of all rows once more to compare it."""
+        """Identity of the rows, for checkpoints: ``rows``, a digest of all rows, or ``files``, their sizes and times.
+        If empty, a resumed solve computes the cost of all rows again and compares it."""
         return {}
 
     # --- How it ends ------------------------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ class Problem:
 
 
 class Wrapper(Problem):
-    """A problem that changes some answers of another one: a base class whose every hook asks ``inner``.
+    """Base class of problems that change some answers of another one: every hook forwards to ``inner``.
 
-    Except for `make_batch` and `for_compiled_loop`, whose steps would bypass the methods that a subclass overrides.
+    `make_batch` and `for_compiled_loop` are not forwarded: they would bypass the methods that a subclass overrides.
     """
 
     def __init__(self, inner: Problem) -> None:

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 class Status(IntEnum):
-    """Outcome of a solve; positive values are successes. ``message`` is what the user reads."""
+    """Outcome of a solve; positive values are successes. ``message`` is the text for the user."""
 
     GRADIENT = 1
     COST = 2
@@ -44,7 +44,7 @@ _MESSAGES = {
     Status.GRADIENT: "Converged: the gradient over all residuals vanishes.",
     Status.COST: "Converged: no step lowers the cost over all residuals any further.",
     Status.STEP: "Converged: the remaining step over all residuals is below xtol.",
-    Status.ACCURACY: "Accurate enough: by a statistical certificate on a batch, not on all residuals.",
+    Status.ACCURACY: "Accurate enough, by a statistical certificate on a batch, not on all residuals.",
     Status.MAX_ITER: "Not converged: max_iter reached.",
     Status.STALLED: "Not converged: no step lowers the cost; is the Jacobian right, or the problem rough?",
     Status.STOPPED: "Stopped by the callback.",
@@ -71,7 +71,7 @@ class State:
     decision: str
     x: Any
     seconds_left: float
-    """Rough estimate of the time to the end, from the passes so far; nan when unknown."""
+    """Rough estimate of the remaining seconds, from the passes so far; NaN if unknown."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class History:
     seconds: list[float] = field(default_factory=list)
     batch_size: list[int] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
-    """Mean cost over the batch, at the point that the iteration ends with, times n."""
+    """Mean cost over the batch at the end of the iteration, times n."""
     damping: list[float] = field(default_factory=list)
     decision: list[str] = field(default_factory=list)
     """``accept``, ``reject`` (the batch's cost rose), ``grow``, ``accept, grow`` or ``undo, grow``."""
@@ -120,27 +120,27 @@ class History:
 class Result(ScipysResult):
     """Outcome of a solve, with SciPy's names where SciPy has them.
 
-    An instance of `scipy.optimize.OptimizeResult`: SciPy's fields are there by attribute and by key.
+    An instance of `scipy.optimize.OptimizeResult`: SciPy's fields are available as attributes and by key.
     """
 
     x: Any
     """The best point found: (d,), or a point of the manifold."""
     cost: float
-    """Half the sum of (robustified) squared residuals. Over all residuals if ``certified``, else estimated."""
+    """Half the sum of (robustified) squared residuals: over all residuals if ``complete``, else estimated."""
     status: Status
     message: str
     n: int
     """Number of residual blocks."""
     batch_size: int
-    """Blocks in the last batch; n when the solve ended on all of them."""
+    """Size of the last batch; n if the solve ended on all blocks."""
     grad: Array
-    """(d,) gradient of the cost at x, summed as the cost is; one step before x with the certificate ``"bound"``."""
+    """(d,) gradient of the cost at x, a sum like the cost; one step before x with the certificate ``"bound"``."""
     optimality: float
-    """Largest absolute entry of the gradient, where bounds do not hold it."""
+    """Largest absolute entry of the gradient, without parameters held by an active bound."""
     cosine: float
     """sqrt(decrement / cost): cosine between the residuals and the tangent space; dimensionless."""
     hessian: Array
-    """(d, d) Gauss-Newton matrix at x, summed as the cost is."""
+    """(d, d) Gauss-Newton matrix at x, a sum like the cost."""
     singular: bool
     """Whether the Gauss-Newton matrix is rank-deficient at x."""
     history: History
@@ -154,33 +154,33 @@ class Result(ScipysResult):
     """Jacobian evaluations in units of n."""
     seconds: float
     active_mask: NDArray[np.int64]
-    """(d,) -1 where a lower bound is active, 1 where an upper one is, 0 else."""
+    """(d,) -1 where a lower bound is active, 1 where an upper one is, 0 elsewhere."""
     distance: float = math.nan
-    """Distance to the minimum in standard errors of the parameters: that of the quadratic model over all residuals at
-    x, or its bound; NaN where the solve ended on a batch."""
+    """Distance to the minimum in standard errors of the parameters, from the quadratic model over all residuals at x,
+    or an upper bound of it; NaN if the solve ended on a batch."""
     certificate: str = "none"
     """Why x is known to be a minimum: ``"gradient"`` (the gradient over all residuals vanishes there), ``"bound"`` (it
-    did one short step before, and the steps before bound what is left), ``"measured"`` (the cost itself cannot be
-    lowered); ``"none"`` where it is not known."""
+    nearly vanished one short step before, and the previous steps bound what is left), ``"measured"`` (evaluations show
+    that the cost cannot be lowered), or ``"none"`` if that is not known."""
     residuals_per_block: int = 1
     covariance_root: Array | None = field(default=None, repr=False)
-    """B with ``B B^T = (J^T J)^-1``, where the normal equations had lost too many digits."""
+    """B with ``B B^T = (J^T J)^-1``, if the normal equations have lost too many digits."""
     robust_covariance: Array | None = field(default=None, repr=False)
-    """(d, d) covariance of a robust fit, where it was asked for."""
+    """(d, d) covariance of a robust fit, once it was asked for."""
     fixed: NDArray[np.bool_] | None = field(default=None, repr=False)
-    """(d,) true where a parameter was held at its start; None where none was."""
+    """(d,) true for fixed parameters; None if none was fixed."""
     names: tuple[str, ...] = ()
     row_wise: bool | None = None
-    """False where the function looks beyond its own row, so that it was called with all rows in every step; None where
-    that was not asked, because rows were few or the model is compiled."""
+    """False if residuals depend on other rows, so that the function was called with all rows in every step; None if
+    that was not checked, because rows were few or the model is compiled."""
     absolute: bool = False
-    """Whether residuals have unit variance, since standard deviations were given in the data's units: the covariance
-    is then not scaled by the residuals."""
+    """Whether residuals have unit variance, because standard deviations were given in the units of the data: the
+    covariance is then not scaled by the residuals."""
     problem: Any = field(default=None, repr=False)
 
     @property
     def success(self) -> bool:
-        """Whether the solve converged, or reached the requested accuracy."""
+        """Whether the solve converged or reached the requested accuracy."""
         return self.status > 0
 
     @property
@@ -190,7 +190,7 @@ class Result(ScipysResult):
 
     @property
     def certified(self) -> bool:
-        """Whether the point is known to be a minimum over all residuals, by any ``certificate``."""
+        """Whether x is known to be a minimum over all residuals, by any ``certificate``."""
         return self.certificate != "none"
 
     @property
@@ -204,11 +204,11 @@ class Result(ScipysResult):
 
     @property
     def covariance(self) -> Array:
-        """(d, d) covariance of the parameters, ``2 cost / (N - d) (J^T J)^-1``, or ``(J^T J)^-1`` if ``absolute``;
-        pseudo-inverse where singular. With a robust loss that of an M-estimator (`problm.solver.sandwich`)."""
+        """(d, d) covariance of the parameters: ``2 cost / (N - d) (J^T J)^-1``, or ``(J^T J)^-1`` if ``absolute``, with
+        the pseudo-inverse if singular. For a robust loss that of an M-estimator (`problm.solver.sandwich`)."""
         fewer = 1.0
         if not self.complete:
-            # The parameters are those of the batch's rows, and as uncertain, and not quite at their minimum.
+            # The parameters are fitted to the rows of the batch: they are as uncertain, and not quite at the minimum.
             left = self.batch_size * self.residuals_per_block * self.cosine**2 / max(len(self.grad), 1)
             fewer = self.n / self.batch_size * (1.0 + left)
         if (robust := self._sandwich()) is not None:
@@ -218,7 +218,7 @@ class Result(ScipysResult):
         return self.unscaled_covariance * (fewer * 2.0 * self.cost / self.degrees_of_freedom)
 
     def _sandwich(self) -> Array | None:
-        """The covariance of a robust fit, computed when it is first asked for; None for other fits."""
+        """The covariance of a robust fit, computed on first access; None for other fits."""
         if self.robust_covariance is None and self.problem is not None and self.problem.robust and self.fixed is None:
             from .sandwich import sandwich
 
@@ -228,7 +228,7 @@ class Result(ScipysResult):
 
     @property
     def unscaled_covariance(self) -> Array:
-        """(d, d) ``(J^T J)^-1``: the covariance when residuals have unit variance; zero for fixed parameters."""
+        """(d, d) ``(J^T J)^-1``, the covariance if residuals have unit variance; zero for fixed parameters."""
         if self.covariance_root is not None:
             return self.covariance_root @ self.covariance_root.T
         from ..linalg.dense import inverse_spd
@@ -247,30 +247,30 @@ class Result(ScipysResult):
 
     @property
     def fun(self) -> Array:
-        """Residuals of all blocks at x, in the user's order, (n,) or (n, p): computed when asked for."""
+        """Residuals of all blocks at x in the user's order, (n,) or (n, p), computed on access."""
         if self.problem is None:
             raise RuntimeError(
-                "a result that was loaded from a file, or pickled without its function (a lambda, say), has no data: "
-                "its residuals cannot be computed"
+                "a result that was loaded from a file, or pickled without its function (such as a lambda), has no "
+                "data: its residuals cannot be computed"
             )
         residuals: Array | None = self.problem.residuals(self.x)
         if residuals is None:
-            raise RuntimeError("this problem gives no residuals of all rows; cost and gradient are there")
+            raise RuntimeError("this problem does not provide the residuals of all rows, only cost and gradient")
         return residuals[:, 0] if residuals.ndim == 2 and residuals.shape[1] == 1 else residuals
 
     @property
     def jac(self) -> Array:
-        """Jacobian of all residuals at x, (n, d) or (n, p, d), without the weights of a loss: computed when asked for.
+        """Jacobian of all residuals at x, (n, d) or (n, p, d), without the weights of a loss, computed on access.
 
-        It has N d numbers, which nothing else here needs.
+        It has N d numbers; nothing else in the result needs it.
         """
         jacobian: Array | None = None if self.problem is None else self.problem.jacobian(self.x)
         if jacobian is None:
-            raise RuntimeError("this problem gives no Jacobian of all residuals; hessian and covariance are there")
+            raise RuntimeError("this problem does not provide the Jacobian of all rows, only hessian and covariance")
         return jacobian[:, 0] if jacobian.ndim == 3 and jacobian.shape[1] == 1 else jacobian
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything; without the problem, as of a result from a file, where its function cannot be pickled."""
+        """All fields; without the problem, like a result from a file, if its function cannot be pickled."""
         state = dict(self.__dict__)
         try:
             pickle.dumps(self.problem)
@@ -287,31 +287,31 @@ class Result(ScipysResult):
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Result:
-        """A copy of the numbers; the problem, which nobody changes, is shared."""
+        """Copy the numbers; the problem, which never changes, is shared."""
         copied = self.__copy__()
         copied.__dict__.update({n: deepcopy(v, memo) for n, v in self.__dict__.items() if n != "problem"})
         return copied
 
     def report(self) -> str:
-        """A page of text: outcome, parameters with errors and correlations, work done."""
+        """Return a page of text: outcome, parameters with errors and correlations, work done."""
         from ..report.text import report
 
         return report(self)
 
     def plot(self, **options: Any) -> Any:
-        """Cost and batch size over time; returns a Matplotlib figure (extra ``plot``)."""
+        """Plot cost and batch size over time; return a Matplotlib figure (needs the extra ``plot``)."""
         from ..report.plots import plot_result
 
         return plot_result(self, **options)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the data, as numbers, text, lists and dicts that JSON can hold."""
+        """Return everything but the data as numbers, text, lists and dicts that JSON can hold."""
         from .saved import to_dict
 
         return to_dict(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as JSON, completely or not at all (see `problm.solver.saved`)."""
+        """Write the result as JSON atomically (see `problm.solver.saved`)."""
         from .saved import save
 
         save(self, path)
@@ -325,7 +325,7 @@ class Result(ScipysResult):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Result:
-        """The inverse of `to_dict`, without the problem: residuals cannot be computed."""
+        """Inverse of `to_dict`, without the problem: residuals cannot be computed."""
         from .saved import fields_of
 
         known = fields_of(data, Status.__members__)

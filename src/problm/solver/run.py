@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 
 class Stop(Exception):
-    """A limit or the callback ends the solve."""
+    """Raised when a limit or the callback ends the solve."""
 
     def __init__(self, status: Status) -> None:
         self.status = status
@@ -41,7 +41,7 @@ class Run:
     """The state of a solve that begins with a batch of ``first`` blocks at the point ``start``."""
 
     system: QuadraticModel
-    """The model at the present point; from the first linearisation on, when ``begun``."""
+    """The model at the present point; set by the first linearisation (``begun``)."""
 
     def __init__(
         self, problem: Problem, start: Theta, first: int, policy: Acceptance, space: Space, options: Options
@@ -58,35 +58,34 @@ class Run:
         self.began = time.perf_counter()
         self.begun = False
         self.lost = False
-        """Whether steps on a batch led to where other rows are not finite."""
+        """Whether steps on a batch led to a point where other rows are not finite."""
         self.restarted = False
         """Whether this is plain LM from the start, after a solve that ended above it."""
         self.fall: tuple[float, float] = (math.nan, math.inf)
         """Mean by which steps on batches lowered the cost of the first batch, and its standard error."""
         self.rng: np.random.Generator | None = None
         self.previous: Theta = None
-        """The point before the last step, to go back to."""
+        """The point before the last step, to return to."""
         self.last: tuple[Theta, Array, Array] | None = None
-        """Where the last step over everything led, if it was not damped; the step; and the Gauss-Newton one."""
+        """Point after the last undamped step over all rows, that step, and the Gauss-Newton step there."""
         self.tried = 0
-        """Steps that the compiled loop tried from the present point, in vain."""
+        """Number of failed steps that the compiled loop tried from the present point."""
         self.refined = False
-        """Whether the problem was asked for more accurate derivatives, and gave them."""
+        """Whether the problem was asked for more accurate derivatives and provided them."""
         self.keep_all_directions = False
-        """Whether directions are kept that errors of the derivatives may have made up."""
+        """Whether directions are kept that may only be errors of the derivatives."""
         self.verified = False
-        """Whether the cost itself was found to say that the point is a minimum (`problm.solver.verification`)."""
+        """Whether evaluations of the cost confirmed that the point is a minimum (`problm.solver.verification`)."""
         self.bound: float | None = None
-        """Distance to the minimum, in standard errors, after a last step that was taken on the strength of its
-        bound."""
+        """Distance to the minimum, in standard errors, after a last step that was taken because of its bound."""
         self.escapes = 0
-        """Saddle points that were left."""
+        """Number of saddle points left so far."""
         self.compiled = problem.for_compiled_loop() if self._unobserved() else None
         self.compiled_next = self.compiled is not None
-        """Whether the next steps over everything may be taken by the compiled loop."""
+        """Whether the compiled loop may take the next steps over all rows."""
 
     def again(self) -> Self:
-        """Plain Levenberg-Marquardt from the start, which goes on with the history and the counters of this run."""
+        """A run of plain Levenberg-Marquardt from the start that continues the history and counters of this run."""
         run = type(self)(self.problem, self.start, self.problem.n, FullBatch(), self.space, self.options)
         run.restarted, run.first = True, self.first
         run.history, run.began = self.history, self.began
@@ -94,7 +93,7 @@ class Run:
         return run
 
     def generator(self) -> np.random.Generator:
-        """The solve's random numbers, made when first asked for."""
+        """Random generator of the solve, created on first use."""
         if self.rng is None:
             self.rng = as_generator(self.options.rng)
         return self.rng
@@ -120,7 +119,7 @@ class Run:
                 raise Stop(Status.TIME)
 
     def ended_above_start(self) -> bool:
-        """Whether the cost over all residuals is above the start's, which is only computed if it may be."""
+        """Whether the cost over all residuals is above that of the start, which is computed only if needed."""
         if self.restarted or not self.batch.full or self.first == self.problem.n:
             return False
         fall, error = self.fall
@@ -131,9 +130,9 @@ class Run:
         return now > self.problem.cost(self.start) / self.problem.n * (1.0 + 1e-12)
 
     def _told(self, seconds: float, decision: str, cost: float) -> bool:
-        """Call the callback; returns whether it wants to stop."""
+        """Call the callback, and return whether it wants to stop."""
         batch = self.batch
-        # At least one linearisation, one trial and the certificate on all residuals lie ahead.
+        # At least one linearisation, one trial and the certificate on all residuals remain.
         left = 2.0 * batch.seconds(batch.n)
         state = State(
             len(self.history), seconds, batch.size, batch.n, cost * batch.n, self.damping.value, decision,
@@ -146,7 +145,7 @@ class Run:
             return True
 
     def _unobserved(self) -> bool:
-        """Whether no callback, limit or checkpoint observes single steps."""
+        """Whether no callback, limit or checkpoint needs to see single steps."""
         o, space = self.options, self.space
         given = (space.fixed, space.lower, space.upper, space.x_scale, o.callback, o.checkpoint)
         free = all(part is None for part in given) and o.max_time == math.inf and not o.keep_path
@@ -154,13 +153,13 @@ class Run:
 
 
 def _batch_of(problem: Problem, theta: Theta, size: int, policy: Acceptance) -> Batch:
-    """The first batch, of the problem's own kind if it has one."""
+    """Make the first batch, of the problem's own kind if it has one."""
     own: Batch | None = problem.make_batch(theta, size)
     if own is None:
         return Batch(problem, theta, size)
     if not isinstance(policy, (Holdout, FullBatch)):
         raise ValueError(
-            f"acceptance: {type(policy).__name__} needs the costs of single rows in one place, which a cluster does "
-            "not give; use 'holdout', 'hoeffding-serfling', 'empirical-bernstein' or 'full'"
+            f"acceptance: {type(policy).__name__} needs the costs of single rows in one place, which a cluster cannot "
+            "provide; use 'holdout', 'hoeffding-serfling', 'empirical-bernstein' or 'full'"
         )
     return own

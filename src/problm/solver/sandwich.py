@@ -1,10 +1,10 @@
 r"""Standard errors of a robust fit: the asymptotic covariance of an M-estimator.
 
-With a robust loss neither ``J^T W J`` is the curvature of the cost, nor is the cost a variance. The estimate has the
+With a robust loss, ``J^T W J`` is not the curvature of the cost, and the cost is not a variance. The estimate has the
 covariance ``A^-1 B A^-1`` (Huber 1967), where A is the matrix of second derivatives of the cost and B the sum of outer
-products of the rows' gradients. Both are sums over rows of a smooth function, so that a random sample of ten thousand
-rows gives them to a per cent: A by differences of the gradient over one standard error to both sides, B by one
-linearisation. Nothing is assumed about the noise but that rows are independent.
+products of the rows' gradients. Both are sums over rows, so a random sample of ten thousand rows gives them to one per
+cent: A by differences of the gradient over one standard error to both sides, B by one linearisation. The only
+assumption about the noise is that rows are independent.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .problem import Problem, Theta
 Array = NDArray[np.float64]
 _ROWS = 10_000
 _LEAST = 0.05
-"""Curvature of the cost, relative to that of ``J^T W J``, below which the minimum is too flat to tell."""
+"""Curvature of the cost, relative to that of ``J^T W J``, below which the minimum is too flat for an estimate."""
 
 
 def sandwich(problem: Problem, theta: Theta, hessian: Array, scale: float) -> Array | None:
-    """(d, d) covariance of the parameters at the minimum ``theta``; None where the cost is not convex there.
+    """(d, d) covariance of the parameters at the minimum ``theta``; None if the cost is not convex there.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def sandwich(problem: Problem, theta: Theta, hessian: Array, scale: float) -> Ar
     size = min(n, max(_ROWS, 100 * d))
     size = n if size == n else min(problem.boundary(size), n)
     root, _ = inverse_root(hessian)
-    if not scale > 0.0 or hessian.shape != (d, d):  # a perfect fit, or parameters that the problem does not see
+    if not scale > 0.0 or hessian.shape != (d, d):  # a perfect fit, or parameters unknown to the problem
         return None
     share = n / size
 

@@ -1,4 +1,4 @@
-"""Results as JSON: a long-lived format for any language, and loading it runs no code.
+"""Results as JSON: a long-lived format for any language; loading it runs no code.
 
 Numbers keep all their digits (`problm.report.serialize`). The problem itself (the user's data and functions) is not
 saved, nor is the path of ``keep_path``.
@@ -23,7 +23,7 @@ FORMAT = "problm.result"
 VERSION = 1
 MAX_BYTES = 1 << 28
 _TEXT_TO_MEMORY = 40
-"""Bytes of objects that a byte of JSON may become: ``[],`` takes most."""
+"""Largest number of bytes in memory per byte of JSON; ``[],`` is the worst case."""
 _NUMBERS = ("cost", "optimality", "cosine", "residual_passes", "jacobian_passes", "seconds")
 _COUNTS = ("n", "batch_size", "nfev", "njev", "residuals_per_block")
 
@@ -59,7 +59,7 @@ def to_dict(result: Any) -> dict[str, Any]:
 
 
 def fields_of(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any]:
-    """Fields of the result that `to_dict` was given; ``status`` by its name, ``history`` by its columns."""
+    """Fields of the result that `to_dict` saved: ``status`` as its name, ``history`` as its columns."""
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise ValueError(f"this is not a saved result: 'format' must be {FORMAT!r}")
     version = data.get("version")
@@ -74,7 +74,7 @@ def fields_of(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, A
 
 def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any]:
     if data["status"] not in statuses:
-        raise ValueError(f"there is no status {data['status']!r}")
+        raise ValueError(f"unknown status {data['status']!r}")
     grad = array(data["grad"], 1, "grad")
     d = len(grad)
     hessian = array(data["hessian"], 2, "hessian")
@@ -122,20 +122,20 @@ def _signs(values: Any) -> NDArray[np.int64]:
     """`Result.active_mask` from a file: -1, 0 or 1 for each parameter."""
     mask = array(values, 1, "active_mask")
     if not np.all(np.isin(mask, (-1, 0, 1))):
-        raise ValueError("active_mask holds other numbers than -1, 0 and 1")
+        raise ValueError("active_mask must hold only -1, 0 and 1")
     return mask.astype(np.int64)
 
 
 def save(result: Any, path: str | os.PathLike[str]) -> None:
-    """Write a result as JSON, completely or not at all."""
+    """Write a result as JSON atomically."""
     write_atomically(path, json.dumps(to_dict(result), indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The contents of a JSON file from any source; a ValueError for anything else.
+    """Read a JSON file from any source; raise ValueError for anything else.
 
-    Nothing is trusted. What a result claims (that a fit was certified, say) is only as good as its author. Memory is
-    limited to `_TEXT_TO_MEMORY` times the size of the text.
+    The file is not trusted, and its claims (such as a certified fit) are only as good as its author. Memory is limited
+    to `_TEXT_TO_MEMORY` times the size of the text.
     """
     limit = min(MAX_BYTES, as_bytes(None) // _TEXT_TO_MEMORY)
     with open_regular(path) as file:

@@ -1,4 +1,4 @@
-r"""When a point is the minimum over all residuals: the distance to it, in standard errors.
+r"""Convergence: the distance to the minimum over all residuals, in standard errors.
 
 At a point with the mean cost f, gradient g and Gauss-Newton matrix H over all residuals, the minimum of the quadratic
 model lies one Gauss-Newton step away and promises the decrease ``dec = g^T H^-1 g / 2``. With the variance of the
@@ -10,16 +10,17 @@ standard errors of the parameters long (Mahalanobis). It does not change when pa
 and ``sqrt(dec / f)`` is the cosine between the residuals and the tangent space. A solve has converged when
 
 gradient
-    the distance is below `TOLERANCE` where rows are many, the cosine below `DIGITS` where they are few and passes are
-    cheap, so that the parameters have all their digits (or the cosine is below gtol, if that is given). Steps that
-    shrink slowly, by a factor c each, lie 1 / (1 - c) times as far from the end.
+    The distance is below `TOLERANCE` if rows are many. If they are few, passes are cheap, and the cosine must be below
+    `DIGITS`, so that the parameters have all their digits. If gtol is given, the cosine must be below gtol. If steps
+    shrink slowly, by a factor c each, the minimum is 1 / (1 - c) times as far away.
 bound
-    the step from here is the last one: the contraction c that the last two linearisations over everything show puts
-    what is left, ``c / (1 - c) distance``, below half of `TOLERANCE`. The step is then taken without another pass.
+    The step from here is the last one: with the contraction c between the last two linearisations over all residuals,
+    the distance after the step, ``c / (1 - c) distance``, is below half of `TOLERANCE`. The step is then taken without
+    another pass.
 
-Where steps keep gaining next to nothing, or none goes down, the model may be wrong (a Jacobian that is singular at the
-minimum, rounding, a wrong derivative), and its distance with it. `problm.solver.verification` then measures slope and
-curvature by the cost itself. Nothing else is a success, unless the user asks for it by ftol or xtol.
+If steps keep gaining next to nothing, or no step lowers the cost, the model and its distance may be wrong (a Jacobian
+that is singular at the minimum, rounding, a wrong derivative). `problm.solver.verification` then measures slope and
+curvature by evaluating the cost. Nothing else counts as success, unless the user sets ftol or xtol.
 """
 
 from __future__ import annotations
@@ -34,37 +35,37 @@ from .problem import FEW, Problem
 from .result import Status
 
 TOLERANCE = 0.01
-"""Distance to the minimum, in standard errors, at which a solve ends where rows are many."""
+"""Distance to the minimum, in standard errors, at which a solve of many rows ends."""
 DIGITS = 1e-8
-"""Cosine at which it ends where rows are few."""
+"""Cosine at which a solve of few rows ends."""
 
 
 @dataclass(slots=True)
 class Termination:
-    """What the user asked for, and memory of the last steps."""
+    """The tolerances, and memory of the last steps."""
 
     ftol: float
     xtol: float
     gtol: float
-    """Cosine between residuals and tangent space that is small enough."""
+    """Largest cosine between residuals and tangent space at convergence."""
     freedom: int
-    """Degrees of freedom: residuals less parameters."""
+    """Degrees of freedom: residuals minus parameters."""
     ceiling: float
     """Mean cost when every residual is beyond the scale of a bounded loss."""
     digits: bool
-    """Whether to go on until the parameters have their digits."""
+    """Whether to continue until the parameters have all their digits."""
     bounded: bool
-    """Whether the last step may be taken on the strength of its bound."""
+    """Whether the last step may be taken without another pass, because of its bound."""
     small_changes: int = 0
-    """Steps in a row that hardly changed the cost, as predicted."""
+    """Number of successive steps that hardly changed the cost, as predicted."""
     small_step: bool = False
     """Whether the last step was below xtol."""
     blind: int = 0
-    """Steps that were taken although rounding hid what they gained."""
+    """Number of steps taken although rounding hid their gain."""
     model_agreed: bool = True
-    """Whether the last step gained what the model said, so that the damping falls."""
+    """Whether the last step gained what the model predicted, so that the damping falls."""
     last_decrement: float = 0.0
-    """Decrement over everything before the last step, if that was a Gauss-Newton step; else 0."""
+    """Decrement over all rows before the last step, if that was a Gauss-Newton step; else 0."""
 
     @classmethod
     def of(cls, options: Options, problem: Problem) -> Termination:
@@ -79,8 +80,8 @@ class Termination:
     def stepped(
         self, model: QuadraticModel, change: float, predicted: float, squared_length: float, tries: int, plain: bool
     ) -> None:
-        """A step was taken at some try: change of the mean cost, predicted decrease, squared scaled length, and whether
-        it was the Gauss-Newton step over everything."""
+        """Record a step: change of the mean cost, predicted decrease, squared scaled length, number of the try, and
+        whether it was the Gauss-Newton step over all rows."""
         self.model_agreed = rules.model_agrees(change, predicted, tries == 1)
         small = rules.hardly_changes(change, predicted, model.cost, self.ftol or rules.SMALL_CHANGE)
         self.small_changes = self.small_changes + 1 if small else 0
@@ -88,7 +89,7 @@ class Termination:
         self.last_decrement = model.decrement if plain else 0.0
 
     def begin_anew(self) -> None:
-        """The batch grew, or the derivatives got better: what the last step showed no longer counts."""
+        """Forget the last step after the batch grew or the derivatives improved."""
         self.small_changes, self.small_step, self.blind = 0, False, 0
         self.model_agreed, self.last_decrement = True, 0.0
 
@@ -99,9 +100,9 @@ class Termination:
         return math.sqrt(self.freedom * max(model.decrement, 0.0) / model.cost)
 
     def converged(self, model: QuadraticModel) -> Status | None:
-        """The status to stop with at this point, or None to go on."""
+        """The status to stop with at this point, or None to continue."""
         if rules.gradient_vanishes(model.decrement, model.cost, self.gtol, self.last_decrement):
-            # It vanishes, too, where every residual is beyond the scale of a bounded loss.
+            # The gradient also vanishes where every residual is beyond the scale of a bounded loss.
             return Status.NOT_DETERMINED if model.cost >= (1.0 - 1e-9) * self.ceiling else Status.GRADIENT
         if self.small_changes and model.decrement <= self.ftol * model.cost:
             return Status.COST
@@ -110,13 +111,13 @@ class Termination:
         return None
 
     def one_step_left(self, model: QuadraticModel) -> bool:
-        """Whether the Gauss-Newton step from here leads to the minimum, to half of the tolerance."""
+        """Whether the Gauss-Newton step from here leads to the minimum within half of the tolerance."""
         return self.bounded and rules.one_step_left(
             model.decrement, model.cost, self.last_decrement, self.gtol, self.model_agreed
         )
 
     def left_after(self, model: QuadraticModel) -> float:
-        """Distance to the minimum after the Gauss-Newton step from here, in standard errors, by the contraction."""
+        """Distance to the minimum after the Gauss-Newton step from here, in standard errors, from the contraction."""
         rate = rules.contraction(model.decrement, self.last_decrement)
         return rate / (1.0 - rate) * self.distance(model)
 
@@ -125,7 +126,7 @@ class Termination:
         return self.small_changes >= (rules.CRAWL if self.digits else rules.CRAWL // 10)
 
     def close(self, model: QuadraticModel) -> bool:
-        """Whether the model says that the point is within the tolerance, however many digits were asked for."""
+        """Whether the point is within `TOLERANCE` according to the model, whatever was asked for."""
         return self.distance(model) <= TOLERANCE
 
     def next_step_is_short(self, model: QuadraticModel) -> bool:
@@ -134,7 +135,7 @@ class Termination:
 
     @property
     def left(self) -> float:
-        """Decrease of the cost, relative to it, that the compiled loop leaves to the loop to judge."""
+        """Relative decrease of the cost below which the compiled loop leaves the decision to the Python loop."""
         return DIGITS**2 if self.digits else rules.SMALL_CHANGE
 
     def hopeless(self, predicted: float, cost: float) -> bool:
@@ -142,11 +143,11 @@ class Termination:
         return rules.is_hopeless(predicted, cost, self.left)
 
     def flat(self, model: QuadraticModel) -> bool:
-        """Whether the model promises next to nothing in the neighbourhood."""
+        """Whether the model predicts almost no decrease in the neighbourhood."""
         return rules.is_flat(model.within_reach(), model.cost, model.count)
 
     def lost_in_rounding(self, model: QuadraticModel, change: float) -> bool:
-        """Whether rounding hides what a step gained; it is then counted as taken blindly."""
+        """Whether rounding hides the gain of a step; the step is then counted as taken blindly."""
         if not rules.lost_in_rounding(change, model.decrement, model.cost, self.blind):
             return False
         self.blind += 1

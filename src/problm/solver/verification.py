@@ -1,18 +1,19 @@
-r"""Slope and curvature by the cost itself, where the quadratic model may be wrong.
+r"""Slope and curvature measured by the cost itself, for points where the quadratic model may be wrong.
 
-The distance to the minimum that `problm.solver.termination` judges by is the model's. At a minimum where the Jacobian
-is singular the model promises a decrease that never comes; where derivatives are wrong, no step goes down far from any
-minimum; and close to a perfect fit rounding decides. So the cost is evaluated at both ends of a short way along a step
-s: with the changes f+ and f- of the mean cost at ``theta + t s`` and ``theta - t s``,
+`problm.solver.termination` judges by the distance to the minimum of the model. At a minimum where the Jacobian is
+singular, the model predicts a decrease that never comes. With wrong derivatives no step lowers the cost, even far from
+any minimum. Close to a perfect fit, rounding decides. In these cases the cost is evaluated at two points along a step
+s. With the changes f+ and f- of the mean cost at ``theta + t s`` and ``theta - t s``,
 
-    slope = (f+ - f-) / (2 t),        curvature = (f+ + f-) / t^2,        gain = slope^2 / (2 curvature),
+    slope = (f+ - f-) / (2 t),        curvature = (f+ + f-) / t^2,        gain = slope^2 / (2 curvature).
 
-and the point is verified as a minimum if, for steps from Gauss-Newton's to nearly steepest descent, the gain by the
-steeper of this slope and the gradient's is below the tolerance in standard errors, or if rounding of the cost hides all
-that the model promises.
+The point is verified as a minimum if, for steps from Gauss-Newton to nearly steepest descent, the gain computed with
+the steeper of this slope and that of the gradient is below the tolerance in standard errors, or if rounding of the cost
+hides the whole predicted decrease.
 
-A vanishing gradient does not tell a minimum from a saddle point, which a symmetric start (two equal terms) leads to.
-The Jacobian is rank-deficient there, and the cost falls along the directions that it does not see: `way_down` looks.
+A vanishing gradient does not distinguish a minimum from a saddle point, which a symmetric start (two equal terms) leads
+to. The Jacobian is rank-deficient there, and the cost falls along directions that it does not see; `way_down` looks for
+one.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from .termination import TOLERANCE
 
 Array = NDArray[np.float64]
 _REACH = 1e-6
-"""Change of the cost by slope alone, relative to it, along the way on which it is evaluated."""
+"""Relative change of the cost, from the slope alone, over the distance at which it is evaluated."""
 _MOST_CUTS = 20
 _MOST_NOISE = 1e-6
-"""Rounding of the cost, relative to it, by which a minimum may still be judged."""
+"""Largest relative rounding error of the cost at which a minimum can still be judged."""
 _DIGITS = 1e-10
 _PERFECT = 1e-28
 _DAMPINGS = (0.0, 1e-6, 1e-3, 1.0)
@@ -41,29 +42,29 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def verified(run: Run, model: QuadraticModel) -> bool:
-    """Whether the cost itself says that the point is a minimum; takes some ten passes over the residuals."""
+    """Whether evaluations of the cost show that the point is a minimum; takes about ten passes over the residuals."""
     if settled(run, model) or perfect(run, model):
         return True
     noise = rounding(run, model.cost)
     if noise > _MOST_NOISE * model.cost:
-        return False  # parameters so large that their last digits decide
+        return False  # the last digits of such large parameters matter
     return 2.0 * model.decrement <= 10.0 * noise or all(_ends(run, model, damping, noise) for damping in _DAMPINGS)
 
 
 def perfect(run: Run, model: QuadraticModel) -> bool:
-    """Whether residuals are nothing but rounding: 1e-14 of what parameters as large as the start contribute to them."""
+    """Whether residuals are only rounding errors: 1e-14 of what parameters as large as the start contribute to them."""
     signal = float((model.normal.hessian.diagonal() * _sizes(run, run.start) ** 2).sum()) / model.count
     return model.cost <= _PERFECT * signal
 
 
 def settled(run: Run, model: QuadraticModel) -> bool:
-    """Whether the Gauss-Newton step changes no parameter in its first ten digits: the end of a fit of exact data, where
-    there are no standard errors to measure by."""
+    """Whether the Gauss-Newton step changes no parameter in its first ten digits. This ends fits of exact data, which
+    have no standard errors to measure by."""
     return bool((np.abs(model.step(0.0)[0]) <= _DIGITS * _sizes(run, run.batch.theta)).all())
 
 
 def _sizes(run: Run, theta: Theta) -> Array:
-    """(d,) sizes of the parameters at a point, the start's included; of rotations and directions one."""
+    """(d,) sizes of the parameters at a point or at the start, whichever is larger; 1 on manifolds."""
     start, d = run.start, run.problem.dim
     if not (isinstance(theta, np.ndarray) and theta.shape == (d,)):
         return np.ones(d)
@@ -71,7 +72,7 @@ def _sizes(run: Run, theta: Theta) -> Array:
 
 
 def _ends(run: Run, model: QuadraticModel, damping: float, noise: float) -> bool:
-    """Whether there is nothing to be gained along the step of this damping."""
+    """Whether nothing can be gained along the step with this damping."""
     step, predicted, _ = model.step(damping)
     slope = float(model.normal.gradient @ step) / model.count
     if predicted <= 10.0 * noise or not slope < 0.0:
@@ -89,19 +90,19 @@ def _ends(run: Run, model: QuadraticModel, damping: float, noise: float) -> bool
 
 
 def _short_way(run: Run, model: QuadraticModel, step: Array, t: float) -> tuple[float, float]:
-    """A share t of the step by which the cost changes little, and the change of its mean there."""
+    """A fraction t of the step over which the cost changes little, and the change of the mean cost there."""
     ahead = _change(run, model, t * step)
     for _ in range(_MOST_CUTS):
         if abs(ahead) <= 10.0 * _REACH * model.cost:
             break
-        # Down to where the parabola through this change is low, if it is one.
+        # Shorten t to where a parabola through this change would be small.
         t *= max(math.sqrt(_REACH * model.cost / abs(ahead)), 1e-3) if math.isfinite(ahead) else 1e-3
         ahead = _change(run, model, t * step)
     return t, ahead
 
 
 def _change(run: Run, model: QuadraticModel, step: Array) -> float:
-    """Change of the mean cost over everything by a step."""
+    """Change of the mean cost over all rows by a step."""
     return _cost(run, run.space.inside(run.problem.retract(run.batch.theta, step))) - model.cost
 
 
@@ -111,7 +112,7 @@ def _cost(run: Run, theta: Theta) -> float:
 
 
 def rounding(run: Run, cost: float) -> float:
-    """By how much rounding changes the mean cost at the present point: of the parameters, if they are numbers."""
+    """Change of the mean cost at the present point by rounding of the parameters (if they are plain numbers)."""
     theta = run.batch.theta
     least = 4.0 * _EPS * cost
     if not (isinstance(theta, np.ndarray) and theta.shape == (run.problem.dim,)):
@@ -122,7 +123,7 @@ def rounding(run: Run, cost: float) -> float:
 
 
 def way_down(run: Run, model: QuadraticModel) -> Theta | None:
-    """A point with a lower cost along a direction that the Jacobian does not see, or None."""
+    """Find a point of lower cost along a direction that the Jacobian does not see; None if there is none."""
     best: tuple[float, Theta] = (model.cost * (1.0 - 1e-9), None)
     for step in _unseen(run, model):
         point = run.space.inside(run.problem.retract(run.batch.theta, step))

@@ -1,6 +1,6 @@
-"""Columns of data as compiled code finds them: by address, stride and type.
+"""Descriptors of data columns for compiled code: address, stride and type.
 
-A column of float64, float32 or integers, of any stride, is described by three numbers; `problm.kernels.columns` reads
+A column of float64, float32 or integers with any stride is described by three numbers; `problm.kernels.columns` reads
 it in place.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 _CODES = {"f8": 0, "f4": 1, "i8": 2, "i4": 3, "u1": 4, "u2": 5}
 _BY_TYPE = {np.dtype(c).num: _CODES[np.dtype(c).str[1:]] for c in "dflqiBH" if np.dtype(c).str[1:] in _CODES}
 ROW_NUMBER = np.array([[0, 1, 6]], dtype=np.int64)
-"""Descriptor of a column that holds its own row number: costs no memory."""
+"""Descriptor of a column of row numbers, which takes no memory."""
 
 
 def describe(columns: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
@@ -33,7 +33,7 @@ def describe(columns: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
         for _ in range(column.shape[1]):
             numbers += (at, strides[0], code)
             at += strides[1]
-    return np.array(numbers, dtype=np.int64).reshape(-1, 3)  # of a flat list: nested ones take NumPy twice as long
+    return np.array(numbers, dtype=np.int64).reshape(-1, 3)  # a nested list would take NumPy twice as long
 
 
 def loadable_type(column: NDArray[Any]) -> np.dtype[Any]:

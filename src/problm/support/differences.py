@@ -1,7 +1,7 @@
-"""Derivatives by differences of a function: forward, central, and by a complex step.
+"""Finite differences of a function: forward, central and complex step.
 
-Steps are those that balance the errors of rounding and of truncation (Press et al., 5.7), relative to sizes that the
-caller knows. They move along a retraction where there is one, and turn around at a bound and where the function ends.
+Steps balance rounding and truncation errors (Press et al., 5.7), relative to sizes given by the caller. They follow a
+retraction if there is one, and change direction at a bound and where the function is not defined.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 CENTRAL = EPS ** (1 / 3)
-"""Relative step of central differences of functions that are exact to rounding."""
+"""Relative step of central differences for functions that are exact to rounding."""
 COMPLEX = 1e-20
-"""Of complex steps: nothing is subtracted, so that any small one will do."""
+"""Relative complex step: nothing is subtracted, so any small value will do."""
 _ORDER = {"2-point": 1 / 2, "3-point": 1 / 3}
 METHODS = ("2-point", "3-point", "cs")
 
 
 def usual_step(method: str, eps: float = EPS) -> float:
-    """The step, relative to a parameter's size, of functions with the relative accuracy ``eps``."""
+    """Step relative to the size of a parameter, for functions with the relative accuracy ``eps``."""
     return COMPLEX if method == "cs" else float(eps ** _ORDER[method])
 
 
 def relative(point: Array) -> Any:
-    """Sizes of the parameters of a point, (..., d) to a list of d; 1 for zero, as MINPACK has it."""
+    """Sizes of the parameters of a point (..., d), as a list of d; 1 for zero, as in MINPACK."""
     size = np.abs(point)
     return np.moveaxis(np.where(size > 0.0, size, 1.0), -1, 0)
 
@@ -47,16 +47,16 @@ def derivatives(
     eps: float = EPS,
     longer: float = 1.0,
 ) -> Array:
-    """Derivatives of ``function`` by each parameter of ``point``, (d, ...): the transposed Jacobian.
+    """Derivatives of ``function`` with respect to each parameter of ``point``, (d, ...): the transposed Jacobian.
 
     Parameters
     ----------
     function
-        Any array of a point; complex for complex points with the method ``"cs"``.
+        Returns any array for a point; complex for complex points with the method ``"cs"``.
     point
-        (d,); (b, d) for b points at once, of which the function has a row each; any object with ``retract``.
+        (d,); (b, d) for b points at once, for which the function returns one row each; any object with ``retract``.
     sizes
-        d numbers, or arrays (b,), that steps are relative to.
+        d numbers, or arrays (b,): the sizes that steps are relative to.
     method
         ``"2-point"``, ``"3-point"`` or ``"cs"``.
     value
@@ -64,7 +64,7 @@ def derivatives(
     retract
         ``retract(point, step)`` on a manifold.
     limits
-        Lower and upper bounds (d,), inside of which steps stay.
+        Lower and upper bounds (d,); steps stay inside.
     eps
         Relative accuracy of the function.
     longer
@@ -78,7 +78,7 @@ def derivatives(
            [2., 6.]])
     """
     step = longer * usual_step(method, eps)
-    if method == "2-point" and retract is None and limits is None:  # what most people call: no questions
+    if method == "2-point" and retract is None and limits is None:  # a shortcut for the most common call
         assert value is not None
         result = np.empty((len(sizes), *value.shape))
         widths = np.empty((len(sizes),) + (1,) * value.ndim)
@@ -102,7 +102,7 @@ def derivatives(
 
 @dataclass
 class _Quotient:
-    """The derivative by one parameter, with the arguments of `derivatives`."""
+    """The derivative with respect to one parameter; arguments as in `derivatives`."""
 
     function: Callable[[Any], Array]
     point: Any
@@ -128,11 +128,11 @@ class _Quotient:
         if h == 0.0:  # a fixed parameter
             return np.zeros_like(self.value)
         moved = self._moved(a, h)
-        width = h if self.retract is not None else moved[a] - self.point[a]  # what was added after rounding
+        width = h if self.retract is not None else moved[a] - self.point[a]  # the step after rounding
         return np.asarray((self.function(moved) - self.value) / width)
 
     def turn_around(self, column: Array, a: int, h: Any) -> None:
-        """Differences to either side, for values that are not finite beyond the other one: the edge of a model."""
+        """Use one-sided differences for values that are not finite on the other side, at the edge of a model."""
         assert self.value is not None
         for step in (h, -h):
             bad = ~np.isfinite(column)
@@ -146,7 +146,7 @@ class _Quotient:
         if self.retract is None:
             if self.point.ndim == 1:
                 width = high[a] - low[a]
-            else:  # several points: their own widths, along the first axis of the function's values
+            else:  # several points, each with its width, along the first axis of the function's values
                 width = (high[:, a] - low[:, a]).reshape(-1, *(1,) * (change.ndim - 1))
         change /= width
         return change

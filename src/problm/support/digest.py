@@ -1,8 +1,8 @@
-"""A digest of all numbers of some arrays, at the speed of memory: tells other data, no forger.
+"""A digest of all numbers of arrays, at the speed of memory. It detects other data, not forgeries.
 
-Words of 64 bits are mixed and multiplied by fixed odd numbers, one for each place in a chunk; the sums of the chunks,
-modulo 2^64, are hashed. Any change of any number changes it but for a chance of about 2^-32 per chunk. Measured: 3 GB
-a second, where BLAKE2 manages 1.
+Words of 64 bits are mixed and multiplied by fixed odd numbers, one per position in a chunk; the sums of the chunks,
+modulo 2^64, are hashed. A changed number goes unnoticed with a probability of about 2^-32 per chunk. Measured: 3 GB
+per second; BLAKE2 reaches 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _WORDS = 1 << 15
-"""Of a chunk: 256 KiB, which stays in the cache."""
+"""Words per chunk: 256 KiB, which fits in the cache."""
 
 
 def digest(arrays: Iterable[NDArray[Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Files: writing them so that a final name never holds an incomplete file, and opening untrusted ones."""
+"""Files: atomic writes, and opening untrusted files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import BinaryIO, TextIO
 
 Content = str | bytes | Iterable[str]
 EXPANSION = 1000
-"""Bytes of memory that a byte of a packed file explains; deflate, as in PNG and NPZ, reaches 1032."""
+"""Largest plausible number of bytes in memory per byte of a packed file; deflate, as in PNG and NPZ, reaches 1032."""
 UNPACKED_FREELY = 1 << 26
 """Bytes that any packed file may take in memory, however small it is."""
 
@@ -34,13 +34,13 @@ def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
 
 
 def write_with(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:
-    """As `write_atomically`, with a function that writes to the open file."""
+    """Like `write_atomically`, with a function that writes to the open file."""
     target = Path(path)
     mode = _mode_of(target)
     temporary = target.with_name(f".{target.name[:50]}.{secrets.token_hex(8)}.part")
     made = False
     try:
-        # Opened rather than made by tempfile, so that the user's umask decides who may read it.
+        # Not created by tempfile, so that the user's umask decides who may read it.
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
         made = True
         with os.fdopen(handle, "wb") as file:
@@ -54,7 +54,7 @@ def write_with(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) 
         if made:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
-        if isinstance(error, OSError) and error.errno is not None:  # nobody knows the temporary name
+        if isinstance(error, OSError) and error.errno is not None:  # the user does not know the temporary name
             raise OSError(error.errno, error.strerror, os.fspath(target)) from error
         raise
     flush_folder(target.parent)
@@ -84,7 +84,7 @@ def refuse_holes(file: BinaryIO | TextIO, path: str | os.PathLike[str]) -> None:
     if not hasattr(os, "SEEK_HOLE"):
         return
     handle = file.fileno()
-    with contextlib.suppress(OSError):  # a system that knows no holes
+    with contextlib.suppress(OSError):  # a system without sparse files
         at = os.lseek(handle, 0, os.SEEK_CUR)
         size = os.fstat(handle).st_size
         hole = os.lseek(handle, 0, os.SEEK_HOLE) if size else 0
@@ -94,7 +94,7 @@ def refuse_holes(file: BinaryIO | TextIO, path: str | os.PathLike[str]) -> None:
 
 
 def stamp(path: str | os.PathLike[str]) -> list[int]:
-    """Size and times of a file; the last one changes with whatever is done to it, and cannot be set."""
+    """Size and times of a file; the last one changes with any modification and cannot be set."""
     found = os.stat(path)
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
@@ -105,7 +105,7 @@ def explained(stored: int) -> int:
 
 
 def text_lines(path: str | os.PathLike[str], longest: int) -> Iterator[tuple[int, str]]:
-    """Lines of a text file in UTF-8 with their numbers, without their ends; none longer than ``longest`` bytes."""
+    """Lines of a UTF-8 text file with their numbers, without line ends; none longer than ``longest`` bytes."""
     with open_regular(path) as file:
         refuse_holes(file, path)
         number = 0
@@ -131,7 +131,7 @@ def _put(file: BinaryIO, content: Content) -> None:
 
 
 def _mode_of(target: Path) -> int | None:
-    """Permissions of the regular file that is there; None if there is none, or a link."""
+    """Permissions of the existing regular file; None if there is none, or a link."""
     try:
         found = os.lstat(target).st_mode
     except OSError:
@@ -141,7 +141,7 @@ def _mode_of(target: Path) -> int | None:
     if stat.S_ISDIR(found):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(target))
     if not stat.S_ISREG(found):
-        raise OSError(errno.EINVAL, "a device or pipe is there, which no file replaces", os.fspath(target))
+        raise OSError(errno.EINVAL, "this is a device or pipe, which is not replaced by a file", os.fspath(target))
     return stat.S_IMODE(found) & 0o777
 
 

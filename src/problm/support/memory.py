@@ -10,7 +10,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "
 
 
 def as_bytes(max_memory: int | float | str | None) -> int:
-    """Bytes from a number or from text such as ``"500MB"`` or ``"2 GiB"``; None is half of what is free.
+    """Bytes from a number or from text such as ``"500MB"`` or ``"2 GiB"``; None is half of the free memory.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def as_bytes(max_memory: int | float | str | None) -> int:
 
 
 def available() -> int:
-    """Memory that the process may still take, in bytes: what is free, or less in a container; 1 GiB if unknown."""
+    """Memory available to the process, in bytes, with limits of containers; 1 GiB if unknown."""
     sizes = []
     for line in _text("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):

@@ -1,10 +1,10 @@
 """Arrays from ``.npy`` and ``.npz`` files that may come from anywhere.
 
 NumPy's reader assumes that files are trusted, except for pickles: damaged archives raise half a dozen kinds of
-exceptions, and a compressed one of a few kilobytes can unpack to any size. Here nothing is trusted: any damage raises a
-ValueError that names the file, Python objects are never unpickled, names of members are never used as paths, and what a
-header announces is compared with what is stored (`problm.support.files.explained`) and with the free memory before any
-is taken for it.
+exceptions, and a compressed file of a few kilobytes can unpack to any size. Here nothing is trusted: any damage raises
+a ValueError that names the file, Python objects are never unpickled, names of members are never used as paths, and the
+size announced in a header is compared with the stored size (`problm.support.files.explained`) and the free memory
+before memory is allocated.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .files import explained, open_regular
 from .memory import as_bytes
 
 Array = NDArray[Any]
-# What Python's reader of archives raises for damaged ones, and for ways of compressing that it does not know.
+# Exceptions of Python's archive reader for damaged archives and unknown compression methods.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error, OSError)
 _PIECE = 1 << 24
 
 
 @contextmanager
 def unharmed(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors of a damaged archive into a ValueError that names it; open the file before."""
+    """Turn errors of a damaged archive into a ValueError that names it; the file must be open already."""
     try:
         yield
     except _DAMAGE as error:
@@ -52,7 +52,7 @@ def sound_parquet(name: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def read_header(path: str | os.PathLike[str], file: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether stored column by column, and type of the array that begins here."""
+    """Shape, Fortran order and type of the array that begins here."""
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -76,9 +76,9 @@ def load_arrays(
     path
         The file. Its contents decide, not its name.
     names
-        Which arrays of an archive; all if not given. Names that it does not hold are left out.
+        Arrays to read from an archive; by default all. Missing names are left out.
     max_bytes
-        Most bytes that the arrays may take together; half of the free memory if not given.
+        Largest number of bytes of all arrays together; by default half of the free memory.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def load_arrays(
 
 
 def members(path: str | os.PathLike[str], archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """What an archive of so many bytes holds, by name; refused where its members claim the same bytes twice."""
+    """Members of an archive of ``size`` bytes by name; raise ValueError if members overlap."""
     infos = archive.infolist()
     if sum(info.compress_size for info in infos) > size:
         raise ValueError(f"{os.fspath(path)} cannot be read as an archive: its members overlap")
@@ -121,7 +121,7 @@ def members(path: str | os.PathLike[str], archive: zipfile.ZipFile, size: int) -
 
 
 def most_of(info: zipfile.ZipInfo) -> int:
-    """Bytes that a member can hold."""
+    """Largest number of bytes that a member can hold."""
     if info.compress_type == zipfile.ZIP_STORED:
         return min(info.file_size, info.compress_size)
     return min(info.file_size, explained(info.compress_size))
@@ -136,8 +136,8 @@ def _read(path: str | os.PathLike[str], file: Any, name: str, most: int, room: i
     need = math.prod(shape) * dtype.itemsize
     if need > room:
         raise ValueError(
-            f"{os.fspath(path)}: {name} takes {need / 1e9:.3g} GB unpacked, and at most {room / 1e9:.3g} GB are read "
-            "into memory (half of what is free)"
+            f"{os.fspath(path)}: {name} takes {need / 1e9:.3g} GB unpacked, but at most {room / 1e9:.3g} GB are read "
+            "into memory (half of the free memory)"
         )
     if need > most:
         raise ValueError(f"{os.fspath(path)} is cut short: {name} needs {need} bytes, the file explains at most {most}")

@@ -1,7 +1,7 @@
-"""Sums whose rounding error grows with the logarithm of the number of parts, and does not depend on threads.
+"""Pairwise sums: the rounding error grows with the logarithm of the number of parts, and threads do not change bits.
 
-Parts are added pairwise in their order, like carries of a binary counter, so that never more of them are in memory than
-that logarithm. Chunks are cut at fixed places: the same bits for any number of threads.
+Parts are added pairwise in their order, like carries of a binary counter, so that only that logarithm of them are in
+memory at once. Chunks are cut at fixed positions, so the number of threads does not change the bits.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ T = TypeVar("T")
 def add_pairwise(
     parts: Iterable[T], add: Callable[[T, T], T] = operator.add, counter: list[tuple[int, T]] | None = None
 ) -> T:
-    """The sum of at least one part, in the order of a binary counter.
+    """Sum of at least one part, in the order of a binary counter.
 
-    ``counter`` holds the sums so far, as (level, sum) with levels descending, of an addition that goes on; it is kept
-    up to date while parts are added.
+    ``counter`` holds the partial sums of an addition that is continued, as (level, sum) with descending levels; it is
+    updated while parts are added.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def add_pairwise(
 def sum_chunks(function: Callable[[int, int], Sums], n: int, size: int, threads: int = 1) -> Sums:
     """The sum of ``function(lo, hi)`` over [0, n) cut into chunks of ``size``; n >= 1.
 
-    ``function`` returns a tuple of arrays that the sum may overwrite, and must release the GIL for threads to help.
+    ``function`` returns a tuple of arrays that the sum may overwrite; threads only help if it releases the GIL.
 
     Examples
     --------

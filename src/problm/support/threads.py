@@ -8,7 +8,7 @@ from functools import lru_cache
 
 
 def available_threads() -> int:
-    """Cores that this process may use, or fewer where OMP_NUM_THREADS or NUMBA_NUM_THREADS say so."""
+    """Number of cores that this process may use, or fewer if OMP_NUM_THREADS or NUMBA_NUM_THREADS limit it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
         text = os.environ.get(name, "")
@@ -19,5 +19,5 @@ def available_threads() -> int:
 
 @lru_cache(maxsize=1)
 def pool(process: int) -> ThreadPoolExecutor:
-    """The threads of a process, by its number: a forked one needs its own."""
+    """The thread pool of a process, by process id: a forked process needs its own."""
     return ThreadPoolExecutor(max_workers=max(8, available_threads()), thread_name_prefix="problm")

@@ -1,7 +1,7 @@
-"""Which files of a folder we wrote: only those are replaced without being asked.
+"""A record of the files that ProBLM wrote to a folder; only those are replaced without asking.
 
-A folder that a command writes to holds a small record, `RECORD`, with the size and the time of every file that was
-written there. A file that is not in the record, or that was changed since, is not ours and is left alone.
+A folder that a command writes to holds a small record, `RECORD`, with the size and time of every file written there. A
+file that is not in the record, or was changed since, is not ours and is left alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Written:
 
     Parameters
     ----------
-    folder : where the files are; it need not be there yet.
+    folder : folder of the files; it need not exist yet.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,16 +37,16 @@ class Written:
         return [name for name in names if os.path.lexists(self.folder / name) and not self._ours(name)]
 
     def strangers(self) -> list[str]:
-        """Everything in the folder that is not ours."""
+        """Names of everything in the folder that is not ours."""
         return sorted(self.foreign(entry.name for entry in os.scandir(self.folder) if entry.name != RECORD))
 
     def claim(self, names: Iterable[str]) -> None:
-        """Announce files before they are written: one that a killed process leaves incomplete is ours."""
+        """Record files before they are written, so that a file that a killed process left incomplete is ours."""
         self._files.update(dict.fromkeys(names))
         self._save()
 
     def settle(self, names: Iterable[str]) -> None:
-        """Note files as they are now."""
+        """Record the present size and time of files."""
         for name in names:
             self._files.pop(name, None)
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""The file of a checkpoint: a ``.npz`` of plain arrays, and numbers as JSON, which keeps all digits of a float.
+"""Checkpoint files: a ``.npz`` of plain arrays, and numbers as JSON, which keeps all digits of a float.
 
-It may come from a stranger. Nothing in it can run code; it takes no more memory than its own size explains, and what it
-says is checked by whoever restores it (`problm.solver.checkpoint.state`).
+A file is not trusted. Nothing in it can run code, its memory is limited by its own size, and its content is checked on
+restoring (`problm.solver.checkpoint.state`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ARRAY, _TUPLE, _NORMAL = "#array", "#tuple", "#normal"
 
 
 def pack(state: dict[str, Any]) -> bytes:
-    """The content of the file."""
+    """Return the content of the file."""
     arrays: dict[str, NDArray[Any]] = {}
     text = json.dumps(encode(state, arrays))
     file = io.BytesIO()
@@ -30,7 +30,7 @@ def pack(state: dict[str, Any]) -> bytes:
 
 
 def unpack(path: str) -> dict[str, Any]:
-    """The state that a file holds; a ValueError or KeyError if it holds none."""
+    """Return the state in a file; raise ValueError or KeyError if there is none."""
     arrays = load_arrays(path, max_bytes=os.path.getsize(path))
     try:
         state = decode(json.loads(arrays["state"].tobytes().decode()), arrays)
@@ -42,7 +42,7 @@ def unpack(path: str) -> dict[str, Any]:
 
 
 def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    """A value as JSON holds it; arrays are put aside by name."""
+    """Encode a value for JSON; arrays are collected by name."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
         name = f"a{len(arrays)}"
         arrays[name] = value
@@ -65,7 +65,7 @@ def encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def decode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    """The inverse of `encode`."""
+    """Inverse of `encode`."""
     if isinstance(value, dict):
         if _ARRAY in value:
             return arrays[value[_ARRAY]]
@@ -80,7 +80,7 @@ def decode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def _normal(sums: dict[str, Any]) -> Normal:
-    """Sums with the factorisation that they had; that of compiled kernels is imported only for them."""
+    """Restore sums with their kind of factorisation; the compiled one is imported only if needed."""
     compiled: Any = None
     if sums["compiled"]:
         from ...linalg.cholesky_compiled import CompiledCholesky
@@ -90,7 +90,7 @@ def _normal(sums: dict[str, Any]) -> Normal:
 
 
 def _sound(normal: Normal) -> Normal:
-    """Sums whose shapes belong together."""
+    """Return the sums if their shapes agree; raise ValueError otherwise."""
     d = np.shape(normal.gradient)
     whole = isinstance(normal.count, int) and isinstance(normal.cost, float)
     if not whole or len(d) != 1 or np.shape(normal.hessian) != (*d, *d) or normal.gradient.dtype != np.float64:

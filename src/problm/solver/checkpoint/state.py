@@ -1,15 +1,15 @@
-"""Checkpoints: a solve that was killed goes on from its last one, and ends with the same bits.
+"""Checkpoints: a killed solve resumes from its last one and ends with the same bits.
 
-What a solve knows between two iterations is little: the point, the size of the batch, the sums at that point where they
-are known, the memories of damping, growth and termination, counters and the history; and where the random order was
-cut. The order itself is replayed: with every cut the state of the random generator is kept from which it was drawn.
-Costs of single rows are not stored but computed again by the same calls, so the file stays small: a state is only taken
-where that gives the same bits, after an accepted step or on all residuals. The passes over everything since then, ended
-or under way, are in the journal (`problm.solver.journal`), so that a checkpoint can be written in the middle of one.
+The state of a solve between two iterations is small: the point, the batch size, the sums at that point if they are
+known, the memories of damping, growth and termination, counters, the history, and the positions where the random order
+was cut. The order itself is replayed: the state of the random generator is kept for every cut. Costs of single rows are
+not stored but computed again by the same calls, which keeps the file small. A state is only taken where that gives the
+same bits: after an accepted step or on all residuals. Full passes since then, finished or in progress, are in the
+journal (`problm.solver.journal`), so that a checkpoint can be written in the middle of a pass.
 
-A checkpoint belongs to its problem: a fingerprint of the rows (all of them), the start, the options that matter, bounds
-and versions must be the same, and the cost at its point must come out again. What else it says is checked for kind and
-range; the only file that a solve with a checkpoint writes is the one that the caller named.
+A checkpoint belongs to its problem: the fingerprint of all rows, the start, the relevant options, bounds and versions
+must be the same, and the cost at its point must be reproduced. Everything else in it is checked for type and range. A
+solve with a checkpoint writes no other file than the one that the caller named.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ FORMAT = "problm.checkpoint"
 VERSION = 5
 R = TypeVar("R", bound=Run)
 _PARTS = ("damping", "growth", "termination", "policy", "information")
-"""Of a run: those with a memory."""
+"""Parts of a run that have a memory."""
 _OPTIONS = ("ftol", "xtol", "gtol", "initial_batch", "max_batch", "accuracy", "confidence", "nan_policy")
-"""Those that decide where a solve ends; limits of time and iterations may change from one run to the next."""
+"""Options that decide where a solve ends; limits of time and iterations may change from one run to the next."""
 _DAMAGE = (KeyError, TypeError, AttributeError, IndexError, OverflowError)
-"""What a state of the wrong shape raises where it is used."""
+"""Errors that a damaged state raises when it is used."""
 
 
 class Checkpoint:
@@ -47,8 +47,8 @@ class Checkpoint:
 
     Parameters
     ----------
-    path : where to keep it.
-    every : seconds between two writes at least; 0 writes after every accepted step and group of a pass.
+    path : path of the file.
+    every : smallest number of seconds between two writes; 0 writes after every accepted step and group of a pass.
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float) -> None:
@@ -60,7 +60,7 @@ class Checkpoint:
         self._journal = Journal(self._write_if_due)
 
     def note(self, run: Run) -> None:
-        """Take the state of a run between two iterations; write it if that is due, or will be before the next pass."""
+        """Take the state of a run between two iterations; write it if that is due before the end of the next pass."""
         run.batch.journal = self._journal
         if run.batch.resumable:
             self._run, self._state = run, _state_of(run, self._solve)
@@ -76,11 +76,11 @@ class Checkpoint:
             self._last = time.perf_counter()
 
     def load(self) -> dict[str, Any] | None:
-        """The state on disk, None if there is none; an OSError now rather than later if none can be written."""
+        """Return the state on disk, None if there is none; raise OSError early if the file cannot be written."""
         if not os.path.exists(self.path):
             folder = os.path.dirname(self.path) or "."
             if not os.path.isdir(folder):
-                raise FileNotFoundError(errno.ENOENT, "there is no folder for the checkpoint", folder)
+                raise FileNotFoundError(errno.ENOENT, "the folder of the checkpoint does not exist", folder)
             if not os.access(folder, os.W_OK):
                 raise PermissionError(errno.EACCES, "no checkpoint can be written to the folder", folder)
             return None
@@ -93,7 +93,7 @@ class Checkpoint:
         return state
 
     def resumed(self, run: R) -> R:
-        """The run, or one that goes on where the checkpoint on disk was taken."""
+        """Return the run, resumed from the checkpoint on disk if there is one."""
         state = self.load()
         self._solve = _fingerprint(run)
         if state is not None:
@@ -109,7 +109,7 @@ class Checkpoint:
         return run
 
     def restore(self, run: Run, state: dict[str, Any]) -> None:
-        """Put a run that has not begun where the state was taken."""
+        """Restore the state in a run that has not begun."""
         self._compare(state["solve"])
         _check(run, state)
         order = run.problem.random_order()
@@ -137,7 +137,7 @@ class Checkpoint:
             self._journal.restore(state["journal"])
 
     def _compare(self, found: dict[str, Any]) -> None:
-        """Refuse the checkpoint of another solve. Files may have been moved: of those, `_vouched` asks the rows."""
+        """Refuse the checkpoint of another solve. Files may have been moved, so their rows are left to `_vouched`."""
         for name, value in self._solve.items():
             if name not in ("rows", "files") and not same(found.get(name), value):
                 raise ValueError(
@@ -148,10 +148,10 @@ class Checkpoint:
             raise ValueError(f"checkpoint={self.path!r} was written for other data; move it away to start anew")
 
     def _vouched(self, run: Run, state: dict[str, Any]) -> bool:
-        """Whether all rows are known to be those that the sums were made of; a ValueError if they are not.
+        """Whether all rows are known to be those of the sums; raise ValueError if they are not.
 
-        The cost at the point has to come out again: of the first batch, and of all rows where nothing else tells that
-        these are the same, or where there never was a smaller batch to tell that the model is.
+        The cost at the point must be reproduced: for the first batch, and for all rows if nothing else shows that they
+        are the same, or if there was no smaller batch to show that the model is.
         """
         theta, probe = state["batch"]["theta"], state["probe"]
         now = _probe(run, theta)
@@ -166,7 +166,7 @@ class Checkpoint:
             self._compare_costs(history["cost"][-1], run.problem.cost(theta), "all rows")
             return True
         if not known and run.batch.full:
-            run.batch.move(theta)  # sums for which nobody vouches are computed again
+            run.batch.move(theta)  # compute unverified sums again
         return known
 
     def _compare_costs(self, then: float | None, now: float | None, whose: str) -> None:
@@ -201,7 +201,7 @@ def _state_of(run: Run, solve: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fingerprint(run: Run) -> dict[str, Any]:
-    """What tells this solve from others, before its first step."""
+    """Identity of this solve, before its first step."""
     problem, space, options = run.problem, run.space, run.options
     return {
         "problem": type(problem).__name__,
@@ -227,7 +227,7 @@ def _settings(part: Any) -> dict[str, Any]:
 
 
 def _check(run: Run, state: dict[str, Any]) -> None:
-    """Refuse numbers of a wrong kind or out of range, which would take memory or be believed."""
+    """Refuse numbers of the wrong type or out of range, which could exhaust memory or falsify the result."""
     batch, n = state["batch"], run.problem.n
     size, known, (lo, hi), counters = batch["size"], batch["known"], batch["held"], batch["counters"]
     whole = [size, known, lo, hi, *counters]
@@ -258,7 +258,7 @@ def _like(a: Any, b: Any) -> bool:
 
 
 def _probe(run: Run, theta: Any) -> float | None:
-    """Mean cost of the first batch at a point: tells whether rows and model are the same."""
+    """Mean cost of the first batch at a point, to check that rows and model are the same."""
     order = run.problem.random_order()
     if order is None or run.first >= run.problem.n or order.drawn < run.first:
         return None
@@ -266,7 +266,7 @@ def _probe(run: Run, theta: Any) -> float | None:
 
 
 def _memory(part: Any) -> dict[str, Any]:
-    """What a policy, damping rule or the like remembers: its numbers, and whatever has a private name."""
+    """Memory of a policy, damping rule or similar: its numbers, and all private attributes."""
     if not dataclasses.is_dataclass(part):
         raise TypeError(f"checkpoint: {type(part).__name__} must be a dataclass for its state to be saved")
     values = {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}

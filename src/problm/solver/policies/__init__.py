@@ -1,4 +1,4 @@
-"""Acceptance policies: when a step that a batch proposes is taken; by name.
+"""Acceptance policies by name: they decide whether a step computed on a batch is taken.
 
 Calls `problm.sampling` and the batch. Start with `problm.solver.policies.acceptance`.
 """
@@ -27,7 +27,7 @@ POLICIES: dict[str, Any] = {
 
 @dataclass(slots=True)
 class Judged:
-    """A policy made of a function that judges a step; batches begin and grow as with the default."""
+    """A policy from a function that judges a step; batches start and grow as in the default policy."""
 
     function: Callable[[Step], Verdict]
     noise_rule: bool = True
@@ -41,7 +41,7 @@ class Judged:
 
 
 def as_acceptance(acceptance: str | Acceptance | Callable[[Step], Verdict]) -> Acceptance:
-    """The policy of that name, a function as a policy, or a fresh copy of the object, which keeps state."""
+    """Return the policy of this name, a policy from a function, or a fresh copy of a policy (policies keep state)."""
     if isinstance(acceptance, str):
         if acceptance not in POLICIES:
             raise ValueError(

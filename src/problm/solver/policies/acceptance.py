@@ -1,15 +1,15 @@
-r"""When a step computed on a batch may be taken, and when the batch must grow: the policies.
+r"""Acceptance policies: when a step computed on a batch is taken, and when the batch must grow.
 
-A step lowered the cost of the batch S (K of N blocks): is the cost of *all* blocks lower too? With
-``Y_i = f_i(theta+) - f_i(theta)`` a policy answers accept or not, and grow or not. At K = N nobody asks: the step
-is LM's own (erratum 10: the paper tests there too, and stalls).
+A step lowered the cost of the batch S (K of N blocks): is the cost of *all* blocks lower too? From
+``Y_i = f_i(theta+) - f_i(theta)`` a policy decides whether to accept and whether to grow. At K = N there is no test:
+the step is that of LM (erratum 10: the paper tests there too, and stalls).
 
 ``FullBatch`` (``"full"``)
     K = N from the start: plain Levenberg-Marquardt.
 
 ``Holdout`` (``"holdout"``, the default)
-    The mean change over S is known exactly; only the complement has to be sampled, by a block B of the blocks
-    that follow S in the random order. They did not make the step, so the test is honest (erratum 18)::
+    The mean change over S is known exactly. Only the complement has to be sampled, by a set B of blocks that follow S
+    in the random order. They did not contribute to the step, so the test is unbiased (erratum 18)::
 
         m  = K/N mean_S Y + (1 - K/N) mean_B Y
         ub = m + (1 - K/N) radius_B
@@ -17,12 +17,12 @@ is LM's own (erratum 10: the paper tests there too, and stalls).
     ub < 0: accept. m < 0: accept and grow. Else reject and grow. The radius is the CLT's, Hoeffding-Serfling's or
     the empirical Bernstein bound's (`problm.solver.policies.confidence`).
 
-    What gives the speed is the growth rule, the noise test: let ``dec = g^T H^-1 g / 2`` be the decrease that a
-    Gauss-Newton step promises on S, and ``nu = tr(H^-1 Sigma) / (2 K) (1 - K/N)`` the part of it that is noise of
-    the sample. The step truly gains ``dec - 2 nu``: at ``dec <= kappa nu``, kappa = 2, S has nothing more to teach.
+    The speed comes from the growth rule, the noise test. Let ``dec = g^T H^-1 g / 2`` be the decrease that a
+    Gauss-Newton step predicts on S, and ``nu = tr(H^-1 Sigma) / (2 K) (1 - K/N)`` the part of it that is sampling
+    noise. The expected gain of the step is ``dec - 2 nu``: at ``dec <= kappa nu``, kappa = 2, S is exhausted.
 
-The tests of the paper are in `problm.solver.policies.paper_tests`. See the errata page of the documentation for every
-deviation from print, with reasons.
+The tests of the paper are in `problm.solver.policies.paper_tests`. The errata page of the documentation lists every
+deviation from the printed paper, with reasons.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _MISSING = object()
 
 @dataclass(slots=True)
 class Step:
-    """What a policy may know about a step that lowered the cost of the batch."""
+    """Information for a policy about a step that lowered the cost of the batch."""
 
     batch: Batch
     step: Array
-    """(d,) in tangent coordinates."""
+    """(d,) the step in tangent coordinates."""
     generator: Callable[[], np.random.Generator]
-    """Gives the solve's random numbers: made only if a policy asks, which takes longer than a small step."""
+    """Returns the random generator of the solve, created only on request: that takes longer than a small step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """accept: take the step. grow_to: the batch size to go on with, None for the policy's own rule, 0 to stay.
-    restore: where to go back to when not accepted (the current point if not given)."""
+    """accept: take the step. grow_to: the next batch size, None for the policy's own rule, 0 for no change.
+    restore: the point to return to if not accepted (by default the current point)."""
 
     accept: bool
     grow_to: int | None = 0
@@ -69,8 +69,8 @@ class Verdict:
 
 
 class Acceptance(Protocol):
-    """A policy. ``noise_rule``: the solver grows the batch by the noise test, and on convergence of the batch
-    geometrically; without it, it goes from a converged batch to all blocks. ``damping``: the rule that goes with it."""
+    """A policy. ``noise_rule``: the solver grows the batch by the noise test, and geometrically when the batch has
+    converged; without it, a converged batch goes to all blocks. ``damping``: the default damping rule."""
 
     noise_rule: bool
     damping: str
@@ -129,7 +129,7 @@ class Holdout:
             return Verdict(False, None)
         width = self._width(batch.problem.cost_bound, Moments.of(batch.changes(), True), outside) if ranged else 0.0
         units, population = outside.units, n - k
-        if outside.clustered:  # rows that were read together count as one draw
+        if outside.clustered:  # rows read together count as one draw
             population = max(units, population * units // outside.count)
         radius = _RADII[self.bound](outside.sd, width, units, population, self.delta)
         if outside.clustered and not ranged:
@@ -138,7 +138,7 @@ class Holdout:
 
     @staticmethod
     def _width(cost_bound: float, inside: Moments, outside: Moments) -> float:
-        # A bounded loss moves a block's cost within [-bound, bound]. Without one: the range seen, a guess.
+        # A bounded loss changes a block's cost by at most its bound. Otherwise the observed range is used as a guess.
         if math.isfinite(cost_bound):
             return 2.0 * cost_bound
         return max(inside.high, outside.high) - min(inside.low, outside.low)

@@ -1,11 +1,11 @@
 r"""Upper confidence bounds on the mean change of a finite population from a sample without replacement.
 
-Each function gives a *radius*: with probability at least ``1 - delta`` the mean of the population is at most the
-mean of the sample plus the radius, for a sample of n values of a population of size N.
+Each function returns a *radius*: with probability at least ``1 - delta`` the mean of the population is at most the
+mean of the sample plus the radius, for a sample of n values from a population of size N.
 
 normal
-    ``z sd sqrt((1 - n/N) / n)``: central limit theorem with finite-population correction. Asymptotic; no range
-    needed; by far the best power (see the calibration table of the documentation).
+    ``z sd sqrt((1 - n/N) / n)``: central limit theorem with finite-population correction. Asymptotic, needs no range,
+    and has by far the best power (see the calibration table of the documentation).
 hoeffding_serfling
     ``(b - a) sqrt(rho ln(1/delta) / (2 n))``: Serfling (1974) in the form of Bardenet and Maillard (Bernoulli 21,
     2015), Corollary 2.5, with ``rho = 1 - (n-1)/N`` for ``n <= N/2`` and ``(1 - n/N)(1 + 1/n)`` above.
@@ -13,7 +13,7 @@ empirical_bernstein
     ``sd sqrt(2 rho ln(5/delta) / n) + kappa (b - a) ln(5/delta) / n`` with ``kappa = 7/3 + 3/sqrt(2)`` and sd the
     (1/n) standard deviation of the sample: the same paper, Theorem 4.3.
 
-The last two hold for every n, *if* [a, b] holds the whole population: true for a loss with a bound, a guess when
+The last two hold for every n *if* [a, b] contains the whole population. That is true for a bounded loss, and a guess if
 the range is that of the sample.
 """
 
@@ -29,7 +29,7 @@ Radius = Callable[[float, float, int, int, float], float]
 
 
 def serfling_factor(n: int, population: int) -> float:
-    """rho_n of Bardenet and Maillard: what sampling without replacement gains over independent draws."""
+    """rho_n of Bardenet and Maillard: the gain of sampling without replacement over independent draws."""
     if 2 * n <= population:
         return 1.0 - (n - 1) / population
     return (1.0 - n / population) * (1.0 + 1.0 / n)
@@ -40,7 +40,7 @@ def normal(sd: float, width: float, n: int, population: int, delta: float) -> fl
 
 
 def student(n: int, delta: float) -> float:
-    """What the normal radius is to be multiplied by when sd comes from few draws: Student's quantile over z."""
+    """Factor on the normal radius if sd comes from few draws: Student's quantile divided by z."""
     return float(stdtrit(n - 1, 1.0 - delta) / ndtri(1.0 - delta)) if n > 1 else math.inf
 
 

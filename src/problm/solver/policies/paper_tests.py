@@ -5,8 +5,8 @@ r"""The tests of the paper, as policies (`problm.solver.policies.acceptance`).
     ``sum Z <= -(b - a)/(1 - alpha) sqrt(K ln(1/delta) / 2)`` for the best a among the Y; else grow by Eq. 16.
 
 ``RelaxedPaper`` (``"paper-relaxed"``)
-    Eq. 18, corrected: the same with the changes *since the batch last grew* (t0); where it fails the step is still
-    taken with probability eta, else undone and the batch grown.
+    Eq. 18, corrected: the same test with the changes *since the batch last grew* (t0). If it fails, the step is still
+    taken with probability eta; otherwise it is undone and the batch grows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def best_lower_bound(changes: Array, b: float) -> tuple[float, float]:
     a = ordered[:negative]
     tail = np.cumsum(ordered[::-1])[::-1][:negative]  # sum of Y from a upwards
     sums = np.arange(negative) * a + tail
-    with np.errstate(over="ignore"):  # changes of the size of the smallest number there is
+    with np.errstate(over="ignore"):  # changes may be as small as the smallest float
         best = int(np.argmax(-sums / (b - a)))
     return float(a[best]), float(sums[best])
 
@@ -48,12 +48,12 @@ class Paper:
 
     Parameters
     ----------
-    delta, alpha : confidence and margin of the test. ``alpha=0`` is what the authors' published code does.
+    delta, alpha : confidence and margin of the test. The authors' published code has ``alpha=0``.
     first : share of the blocks in the first batch (K0 = 0.1 N).
     upper : the bound b of a block's change: ``"auto"`` (the loss's bound if it has one, else Eq. 14),
         ``"sample"`` (Eq. 14: the largest change seen) or a number, a Lipschitz constant L: b = L ||step||.
-    groups, group_bounds : labels (N,) of groups of blocks and, for each label, its own bounds (a, b) of a block's
-        change, as the paper mentions in section 4.1. Then a is not searched and Hoeffding's inequality is used with
+    groups, group_bounds : labels (N,) of groups of blocks and, for each label, bounds (a, b) of a block's change, as
+        mentioned in section 4.1 of the paper. a is then not searched, and Hoeffding's inequality is used with
         ``sum (b_i - a_i)^2``.
     """
 
@@ -104,12 +104,12 @@ class RelaxedPaper:
 
     Parameters
     ----------
-    eta : probability of taking a step all the same where the test fails.
-    restore : where a rejected step leads back to: ``"t"`` (the current point, Alg. 2), ``"certified"`` (the last
-        point that passed the test on this batch, else t0: the strictly sound reading) or ``"t0"`` (where the batch
-        last grew: the authors' code's intent).
-    printed : use Eq. 18 as it is printed, with (1 - alpha)/(b - a), which has the units of 1/cost and is easier
-        to pass the wider the range. For reproduction only.
+    eta : probability of taking a step although the test fails.
+    restore : the point to return to after a rejected step: ``"t"`` (the current point, Alg. 2), ``"certified"`` (the
+        last point that passed the test on this batch, else t0: the strictly sound reading) or ``"t0"`` (where the batch
+        last grew: the intent of the authors' code).
+    printed : use Eq. 18 as printed, with (1 - alpha)/(b - a), which has the units of 1/cost and is easier to pass the
+        wider the range. For reproduction only.
     """
 
     delta: float = 0.1
@@ -156,7 +156,7 @@ class RelaxedPaper:
 
 
 def sum_test(changes: Array, b: float, delta: float, alpha: float, n: int, *, printed: bool = False) -> Verdict:
-    """Eq. 13 (and 18) for the best a; when it fails, the size of Eq. 16."""
+    """Eq. 13 (and 18) for the best a; if it fails, the batch size of Eq. 16."""
     k = len(changes)
     a, total = best_lower_bound(changes, b)
     needed = bounds.hoeffding_threshold(b - a, k, delta) / (1.0 - alpha)
@@ -181,7 +181,7 @@ def upper_bound(upper: Literal["auto", "sample"] | float, step: Step, changes: A
 
 
 def _enlarged(grown: float, k: int, n: int) -> int:
-    """Eq. 16; and at least one block more, so that the solve moves on."""
+    """Eq. 16, but at least one block more, so that the solve makes progress."""
     return n if not grown < n else max(k + 1, math.ceil(grown))
 
 
