@@ -258,6 +258,19 @@ FORGERIES = {
     "an order that is none": lambda s: s.update(order={"ends": [10**12], "states": [{}], "now": None}),
     "no journal": lambda s: s.pop("journal"),
     "seconds": lambda s: s.update(seconds=-1.0),
+    "a radius that is text": lambda s: s["memory"]["damping"].update(radius="1"),
+    "a diagonal of another length": lambda s: s["memory"]["damping"].update(_largest=np.ones(1)),
+    "a diagonal of whole numbers": lambda s: s["memory"]["damping"].update(_largest=np.ones(3, dtype=np.int64)),
+    "a number of blind steps that is none": lambda s: s["memory"]["termination"].update(blind=None),
+    "sums that are none": lambda s: s["batch"].update(normal="sums"),
+    "decisions that are numbers": lambda s: s["history"].update(decision=[1] * len(s["history"]["decision"])),
+    "costs that are text": lambda s: s["history"].update(cost=["1"] * len(s["history"]["cost"])),
+    "a fall that is text": lambda s: s.update(fall=("a", "b")),
+    "a trail of another length": lambda s: s.update(trail=(np.ones(1), np.ones(2))),
+    "a pass without a point": lambda s: s["journal"]["ended"].insert(0, {"kind": "cost", "found": 1.0}),
+    "a pass of an unknown kind": lambda s: s["journal"].update(
+        {"pass": {"kind": "run", "theta": s["batch"]["theta"], "groups": 1, "sums": None}}
+    ),
 }
 
 
@@ -276,6 +289,27 @@ def test_forged_states(tmp_path, monkeypatch, forgery):
     assert again is None or again.x.tobytes() == whole.x.tobytes()
     assert sorted(os.listdir(tmp_path)) == ["precious", "solve.npz"]
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+SUMS = [
+    None, 1.0, [1.0], [(0, 1.0)], [(0, 1.0), (0, 1.0)], [(63, 1.0)], [(-1, 1.0)], [[1.0]], "sum", np.ones(2), [],
+    [np.ones(10)], [np.ones(2)], [(0, np.ones(10))], {"a": 1}, Normal.zero(3), [(0, Normal.zero(3))], [Normal.zero(4)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["function, full", "formula, threads", "files"])
+@pytest.mark.parametrize("kind", ["cost", "linearize"])
+def test_forged_sums_of_a_pass(solves, tmp_path, name, kind):
+    """Sums in a form that others note, or in none: refused, or computed anew."""
+    path, run = tmp_path / "solve.npz", solves[name]
+    run(checkpoint=path, checkpoint_every=0.0, max_iter=1)
+    state = unpack(str(path))
+    for sums in SUMS:
+        for groups in (1, 2, 10**9, -1):
+            noted = {"kind": kind, "theta": state["batch"]["theta"], "groups": groups, "sums": sums}
+            path.write_bytes(pack({**state, "journal": {"ended": [], "pass": noted}}))
+            with contextlib.suppress(ValueError):
+                run(checkpoint=path, max_iter=3)
 
 
 def test_states_of_endless_depth(tmp_path):

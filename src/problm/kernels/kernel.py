@@ -58,8 +58,8 @@ _NO_FLOAT = np.empty(0)
 class Notes(Protocol):
     """Where a pass notes how far it is (`problm.solver.journal`)."""
 
-    def resume(self) -> tuple[int, Any]:
-        """Groups that are done, and their sums."""
+    def resume(self, form: str) -> tuple[int, Any]:
+        """Groups that are done, and their sums in this form."""
         ...
 
     def note(self, groups: int, sums: Any) -> None:
@@ -209,7 +209,7 @@ class Kernel:
 
     def _noted(self, chunk: Callable[[int, int], Part], n: int, count: int, notes: Notes) -> list[Part]:
         """Sums of groups of 2^k chunks, which are nodes of the same tree as the chunks' own: the same bits."""
-        groups: list[Part] = list(notes.resume()[1] or ())
+        groups: list[Part] = list(notes.resume("groups")[1] or ())
         for first in range(len(groups) * GROUP, count, GROUP):
             groups.append(add_pairwise(self._parts(chunk, n, first, min(first + GROUP, count))))
             notes.note(len(groups), list(groups))

@@ -253,7 +253,7 @@ class FunctionProblem(Problem):
 
     def _noted(self) -> tuple[int, Any]:
         """Chunks of the present pass over everything that a killed solve had done, and their sum."""
-        return (0, None) if self.journal is None else self.journal.resume()
+        return (0, None) if self.journal is None else self.journal.resume("sum")
 
     def _note(self, chunks: int, total: Normal | float) -> None:
         if self.journal is not None:

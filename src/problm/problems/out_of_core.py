@@ -120,7 +120,7 @@ class ChunkedProblem(Modelled[RowModel]):
 
     def _sum(self, evaluate: Callable[[Columns], T]) -> T:
         """The sum over all pieces, noted in the journal of a solve with a checkpoint."""
-        done, noted = (0, None) if self.journal is None else self.journal.resume()
+        done, noted = (0, None) if self.journal is None else self.journal.resume("levels")
         counter: list[tuple[int, T]] = [(level, total) for level, total in noted or ()]
 
         def parts() -> Iterator[T]:

@@ -56,9 +56,13 @@ class Journal:
         self._write()
         return value
 
-    def resume(self) -> tuple[int, Any]:
-        """Number of finished groups of the present pass, and their sums; (0, None) if there are none."""
-        if self._pass is None or self._left is None:
+    def resume(self, form: str) -> tuple[int, Any]:
+        """Groups of the present pass that are done, and their sums; (0, None) outside of one and at its beginning.
+
+        ``form`` is how the problem notes sums: ``"sum"`` of all groups so far, a list of ``"groups"``, or a list of
+        ``"levels"``, pairs (level, sum of 2^level groups) with descending levels. Sums in another form are ignored.
+        """
+        if self._pass is None or self._left is None or not _has_form(form, self._left["groups"], self._left["sums"]):
             return 0, None
         return self._left["groups"], self._left["sums"]
 
@@ -79,6 +83,17 @@ class Journal:
 
 def _is(noted: dict[str, Any], kind: str, theta: Theta) -> bool:
     return bool(noted["kind"] == kind and same(noted["theta"], theta))
+
+
+def _has_form(form: str, groups: int, sums: Any) -> bool:
+    if form == "sum":
+        return groups > 0 and not isinstance(sums, (list, tuple))
+    if not isinstance(sums, list) or any(isinstance(s, tuple) != (form == "levels") for s in sums):
+        return False
+    if form == "groups":
+        return len(sums) == groups
+    levels = [level for level, _ in sums]
+    return sum(1 << level for level in levels) == groups and levels == sorted(set(levels), reverse=True)
 
 
 def same(a: Any, b: Any) -> bool:

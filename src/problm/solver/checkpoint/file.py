@@ -90,11 +90,19 @@ def _normal(sums: dict[str, Any]) -> Normal:
 
 
 def _sound(normal: Normal) -> Normal:
-    """Return the sums if their shapes agree; raise ValueError otherwise."""
+    """Sums whose shapes and types belong together."""
     d = np.shape(normal.gradient)
-    whole = isinstance(normal.count, int) and isinstance(normal.cost, float)
-    if not whole or len(d) != 1 or np.shape(normal.hessian) != (*d, *d) or normal.gradient.dtype != np.float64:
-        raise ValueError("sums of the wrong shape")
-    if normal.outer is not None and np.shape(normal.outer) != (*d, *d):
+    arrays = {"gradient": d, "hessian": (*d, *d), "outer": (*d, *d)}
+    for name, shape in arrays.items():
+        array = getattr(normal, name)
+        if not (name == "outer" and array is None) and (np.shape(array) != shape or array.dtype != np.float64):
+            raise ValueError("sums of the wrong shape")
+    numbers = [(normal.count, int), (normal.cost, float)]
+    if normal.clusters is not None:
+        units, squares, cross = normal.clusters.units, normal.clusters.squares, normal.clusters.cross
+        numbers += [(units, int), (squares, float)]
+        if np.shape(cross) != d or cross.dtype != np.float64:
+            raise ValueError("sums of the wrong shape")
+    if len(d) != 1 or not all(type(value) is kind for value, kind in numbers):
         raise ValueError("sums of the wrong shape")
     return normal

@@ -17,18 +17,17 @@ from __future__ import annotations
 import copy
 import dataclasses
 import errno
-import math
 import os
 import time
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ...linalg.normal import Normal
 from ...support.files import write_atomically
 from ...support.version import __version__
 from ..journal import Journal, same
 from ..run import Run
+from .checks import check, check_memory
 from .file import pack, unpack
 
 FORMAT = "problm.checkpoint"
@@ -111,7 +110,7 @@ class Checkpoint:
     def restore(self, run: Run, state: dict[str, Any]) -> None:
         """Restore the state in a run that has not begun."""
         self._compare(state["solve"])
-        _check(run, state)
+        check(run, state)
         order = run.problem.random_order()
         if order is not None and state["order"] is not None:
             order.restore(state["order"])
@@ -122,6 +121,7 @@ class Checkpoint:
             target, values = getattr(run, part), state["memory"][part]
             if values.keys() != _memory(target).keys():
                 raise ValueError(f"checkpoint={self.path!r} was written by another version: move it away to start anew")
+            check_memory(run, target, values)
             for name, value in values.items():
                 setattr(target, name, value)
         run.batch.restore(state["batch"])
@@ -224,37 +224,6 @@ def _settings(part: Any) -> dict[str, Any]:
     values = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if not f.name.startswith("_")}
     kept = (bool, int, float, str, type(None), np.ndarray, list, tuple)
     return {"type": type(part).__name__} | {name: v for name, v in values.items() if isinstance(v, kept)}
-
-
-def _check(run: Run, state: dict[str, Any]) -> None:
-    """Refuse numbers of the wrong type or out of range, which could exhaust memory or falsify the result."""
-    batch, n = state["batch"], run.problem.n
-    size, known, (lo, hi), counters = batch["size"], batch["known"], batch["held"], batch["counters"]
-    whole = [size, known, lo, hi, *counters]
-    sums = [batch["normal"], *(e["found"] for e in state["journal"]["ended"])]
-    history = [state["history"][f.name] for f in dataclasses.fields(run.history) if f.name != "path"]
-    sound = (
-        all(type(v) is int and v >= 0 for v in whole)
-        and 1 <= size <= n and known <= n and lo <= hi <= n and len(counters) == 4
-        and _like(batch["theta"], run.start)
-        and all(not isinstance(v, Normal) or (v.count <= n and len(v.gradient) == run.problem.dim) for v in sums)
-        and len({len(column) for column in history}) == 1
-        and len(state["fall"]) == 2
-        and isinstance(state["seconds"], float) and 0.0 <= state["seconds"] < math.inf
-    )  # fmt: skip
-    if not sound:
-        raise TypeError("numbers out of range")
-
-
-def _like(a: Any, b: Any) -> bool:
-    """Whether a point has the shape of another."""
-    if isinstance(b, np.ndarray):
-        return isinstance(a, np.ndarray) and a.shape == b.shape and a.dtype == b.dtype
-    if isinstance(b, dict):
-        return isinstance(a, dict) and a.keys() == b.keys() and all(_like(a[k], b[k]) for k in b)
-    if isinstance(b, (tuple, list)):
-        return type(a) is type(b) and len(a) == len(b) and all(map(_like, a, b))
-    return type(a) is type(b)
 
 
 def _probe(run: Run, theta: Any) -> float | None:
