@@ -97,3 +97,13 @@ def test_the_audit_does_not_take_ignorance_for_safety():
     assert code == 1
     assert told.startswith("pillow 1.0: PYSEC-1, mended in 1.1\n")
     assert judge({"dependencies": []})[0] == 2
+
+
+def test_bounds_exclude_what_the_security_page_says():
+    names = {"PyArrow": "pyarrow", "Pillow": "pillow", "Dask and Distributed": "dask", "Zarr": "zarr"}
+    table = (ROOT / "SECURITY.md").read_text().partition("## Dependencies")[2]
+    rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines() if line.startswith("| ")]
+    bounds = {r.name: str(r.specifier) for r in required()}
+    told = {names.get(name, name): version for name, version in rows[1:]}
+    assert {*names.values(), "opencv-python-headless"} == told.keys()
+    assert {name: bounds[name] for name in told} == {name: f">={version}" for name, version in told.items()}
