@@ -447,6 +447,5 @@ def test_every_file_is_written_by_the_one_helper():
         for line in path.read_text(encoding="utf-8").splitlines()
         if opening.search(line) and not line.lstrip().startswith((">>>", "..."))
     }
-    # The compiler writes a library into a folder of its own, from which it is moved.
-    places = [("data", "shuffle.py"), ("jit", "build.py"), ("support", "files.py")]
+    places = [("data", "shuffle.py"), ("support", "files.py")]
     assert found == {os.path.join(*place) for place in places}

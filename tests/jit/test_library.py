@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from problm import manifolds
 from problm.jit import build, library, types
+from problm.jit.seal import check_seal
+from problm.jit.sources import digest
 from tests.helpers.program import unwatched
 
 SOME = ("problm.manifolds.rotation_exp", "problm.manifolds.as_rotation", "problm.jit.gram.add_products")
@@ -107,14 +114,108 @@ print(before, library.code(m.rotation_exp.py_func) is None)
     assert run(made, code)[0] == "True True"
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x7fELF and more", b"no library"])
-def test_a_damaged_library_is_bypassed_with_a_sentence(made, tmp_path, damage):
-    broken = tmp_path / "problm"
-    broken.mkdir()
-    (broken / library.file_name(library.this_machine())).write_bytes(damage)
+def cut(share):
+    return lambda data: data[: int(share * len(data))]
+
+
+def overwritten(data):
+    """Machine code that would run."""
+    at = len(data) // 2
+    return data[:at] + b"\xcc" * 64 + data[at + 64 :]
+
+
+DAMAGE = {
+    "empty": lambda data: b"", "no library": lambda data: b"no library", "a head": lambda data: data[:100],
+    "a tenth": cut(0.1), "half": cut(0.5), "nearly all": lambda data: data[:-1], "overwritten": overwritten,
+    "another processor's": lambda data: data[:18] + b"\xb7\x00" + data[20:], "half zeros": lambda data:
+    data[: len(data) // 2] + bytes(len(data) - len(data) // 2), "longer": lambda data: data + b"x",
+    "not ours": lambda data: Path(sys.modules["numpy._core._multiarray_umath"].__file__).read_bytes(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_noticed(made, tmp_path, damage):
+    whole = made / library.file_name(library.this_machine())
+    check_seal(whole)
+    (tmp_path / "library").write_bytes(DAMAGE[damage](whole.read_bytes()))
+    with pytest.raises(ValueError, match="damaged"):
+        check_seal(tmp_path / "library")
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "overwritten", "not ours"])
+def test_a_damaged_library_is_bypassed_with_a_sentence(made, damage):
+    """Loaded, most of these would end the process by SIGBUS or SIGSEGV."""
+    whole = made / library.file_name(library.this_machine())
+    broken = made.parent / "broken" / damage / "problm"
+    broken.mkdir(parents=True)
+    (broken / whole.name).write_bytes(DAMAGE[damage](whole.read_bytes()))
     out, said = run(broken, "print(m.rotation_exp(np.zeros(3))[0, 0])")
     assert out == "1.0"
-    assert "cannot be loaded" in said
+    assert said.count("cannot be loaded") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and pipes of POSIX")
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_libraries_that_are_no_files(tmp_path, kind):
+    make = {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda p: os.symlink("/dev/zero", p)}
+    make[kind](tmp_path / "library")
+    with pytest.raises((ValueError, OSError)):
+        check_seal(tmp_path / "library")
+
+
+@pytest.fixture
+def objects(made):
+    """Where the objects of the library are, and what is known about them."""
+    place = build.folder() / f"{Path(library.file_name(library.this_machine())).stem}.objects"
+    pieces = [build._kept(p, p.with_suffix(".o")) for p in sorted(place.glob("*.pickle"))]
+    return place, [p for p in pieces if p.name == SOME[0] and p.digest == digest(manifolds.rotation_exp.py_func)]
+
+
+def joiner(objects, to, **more):
+    """A process that makes a library of objects."""
+    place, pieces = objects
+    code = """
+import sys, pickle
+from pathlib import Path
+from problm.jit import build
+place, pieces, to = pickle.loads(bytes.fromhex(sys.argv[1]))
+try:
+    build._join(build.c_compiler(), place, pieces, to)
+    print("made")
+except (RuntimeError, OSError) as error:
+    print("refused:", error)
+"""
+    given = pickle.dumps((place, pieces, to)).hex()
+    return subprocess.Popen([sys.executable, "-c", code, given], stdout=subprocess.PIPE, text=True, **more)
+
+
+def test_two_processes_make_a_library_at_once(objects, tmp_path):
+    to = tmp_path / "problm" / library.file_name(library.this_machine())
+    to.parent.mkdir()
+    assert [p.communicate()[0].strip() for p in [joiner(objects, to) for _ in range(2)]] == ["made", "made"]
+    assert run(to.parent, "print(m.rotation_exp(np.zeros(3))[0, 0], 'numba' in sys.modules)")[0] == "1.0 False"
+    assert os.listdir(to.parent) == [to.name]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_full_disk_leaves_no_library(objects, tmp_path):
+    import resource
+
+    to = tmp_path / library.file_name(library.this_machine())
+    limit = 10_000
+    ended = joiner(objects, to, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    assert ended.communicate()[0].startswith("refused:")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_objects_are_made_anew(objects, tmp_path, damage):
+    """What is kept from one build to the next is no more trusted than the library."""
+    for name in (f"{objects[1][0].key}.pickle", f"{objects[1][0].key}.o"):
+        about, compiled = (shutil.copy(objects[0] / f"{objects[1][0].key}{s}", tmp_path) for s in (".pickle", ".o"))
+        assert build._kept(Path(about), Path(compiled)) is not None
+        (tmp_path / name).write_bytes(DAMAGE[damage]((tmp_path / name).read_bytes()))
+        assert build._kept(Path(about), Path(compiled)) is None
 
 
 def test_a_processor_that_cannot_run_it_does_not_load_it(monkeypatch, tmp_path):

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -32,6 +33,7 @@ from ..support.files import write_atomically
 from .folder import folder
 from .library import MODULE, SHIPPED, TARGETS, file_name, name_of, this_machine
 from .njit import FUNCTIONS, Function
+from .seal import check_seal, sealed
 from .sources import digest
 from .types import Signature
 
@@ -46,6 +48,7 @@ class Piece(NamedTuple):
     signature: str
     environments: int
     constants: bytes
+    object_digest: str
 
 
 Progress = Callable[[int, int], None] | None
@@ -158,12 +161,8 @@ def _piece(function: Function, signature: Signature, objects: Path) -> Piece:
     name, made_of = name_of(function.py_func), digest(function.py_func)
     key = hashlib.sha256(f"{name} {signature} {made_of} {numba.__version__}".encode()).hexdigest()[:24]
     about = objects / f"{key}.pickle"
-    try:
-        piece: Piece = pickle.loads(about.read_bytes())  # noqa: S301 (as safe as the code beside it)
-        if (objects / f"{key}.o").is_file():
-            return piece
-    except (OSError, EOFError, pickle.UnpicklingError):
-        pass
+    if (known := _kept(about, objects / f"{key}.o")) is not None:
+        return known
     dispatcher = function.plain_dispatcher()
     dispatcher.compile(signature.numba)
     result = dispatcher.get_compile_result(signature.numba)
@@ -173,11 +172,22 @@ def _piece(function: Function, signature: Signature, objects: Path) -> Piece:
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
     )
-    write_atomically(objects / f"{key}.o", machine.emit_object(module))
+    compiled = machine.emit_object(module)
+    write_atomically(objects / f"{key}.o", compiled)
     constants = pickle.dumps(list(result.environment.consts)) if result.environment.consts else b""
-    piece = Piece(key, name, made_of, signature.code, environments, constants)
-    write_atomically(about, pickle.dumps(piece))
+    piece = Piece(key, name, made_of, signature.code, environments, constants, hashlib.sha256(compiled).hexdigest())
+    write_atomically(about, sealed(pickle.dumps(piece)))
     return piece
+
+
+def _kept(about: Path, compiled: Path) -> Piece | None:
+    """What an earlier build noted of an object; None if either file is missing or damaged."""
+    try:
+        check_seal(about)
+        piece: Piece = pickle.loads(about.read_bytes())  # noqa: S301 (as safe as the code beside it)
+        return piece if hashlib.sha256(compiled.read_bytes()).hexdigest() == piece.object_digest else None
+    except (OSError, ValueError):
+        return None
 
 
 def _rename(module: Any, description: Any, prefix: str) -> int:
@@ -223,22 +233,23 @@ def _join(compiler: list[str], objects: Path, pieces: list[Piece], to: Path) -> 
     options = ["-shared", "-fPIC", "-O2", "-w", "-s", f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
     if sys.platform == "darwin":
         options += ["-undefined", "dynamic_lookup"]
-    made = to.with_name(f".{to.name}.{os.getpid()}.part")
     frame = Path(__file__).with_name("library.c")
-    write_atomically(objects / "table.c", _table(pieces))
-    command = [*compiler, *options, str(frame), "table.c", *(f"{p.key}.o" for p in pieces), "-o", str(made), "-lm"]
-    try:
+    # In a folder of its own: others may be building the same library.
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=to.parent) as scratch:
+        table, made = Path(scratch, "table.c"), Path(scratch, to.name)
+        write_atomically(table, _table(pieces))
+        command = [*compiler, *options, str(frame), str(table), *(f"{p.key}.o" for p in pieces), "-o", str(made), "-lm"]
         done = subprocess.run(command, cwd=objects, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
             raise RuntimeError(f"the C compiler failed: {done.stderr.strip()[-300:]}")
+        content = sealed(made.read_bytes())
+        write_atomically(made, content)
         load = "import sys, importlib.machinery as m; m.ExtensionFileLoader(*sys.argv[1:]).load_module()"
         command = [sys.executable, "-W", "ignore", "-c", load, MODULE, str(made)]
         tried = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if tried.returncode:
             raise RuntimeError(f"the library made cannot be loaded: {tried.stderr.strip()[-300:]}")
-        os.replace(made, to)
-    finally:
-        made.unlink(missing_ok=True)
+        write_atomically(to, content)
 
 
 if __name__ == "__main__":  # the libraries of a wheel

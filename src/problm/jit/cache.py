@@ -8,6 +8,7 @@ Two processes may write the same file. Where nothing can be written every proces
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pickle
 import sys
@@ -20,7 +21,7 @@ import numba
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from ..support.files import write_atomically
+from ..support.files import open_regular, write_atomically
 from .folder import folder
 from .sources import digest
 
@@ -41,8 +42,12 @@ class Cache:
         target.refresh()
         path = self._path(signature, target.codegen())
         try:
-            data = path.read_bytes()
+            with open_regular(path) as file:
+                data = file.read()
         except OSError:
+            return None
+        except ValueError as error:
+            self._tell("damaged", f"{error}: compiling anew.")
             return None
         try:
             if hashlib.sha256(data[_SUM:]).digest() != data[:_SUM]:
@@ -78,6 +83,7 @@ class Cache:
 def _remove_old(path: Path) -> None:
     """Delete the oldest files of the same function and signature, of which the sources have changed since."""
     same = path.name[: path.name.rindex("-") + 1]
-    files = [p for p in path.parent.iterdir() if p.name.startswith(same)]
-    for old in sorted(files, key=lambda p: p.stat().st_mtime)[:-_KEPT]:
-        old.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # another process removes them, too
+        files = [p for p in path.parent.iterdir() if p.name.startswith(same)]
+        for old in sorted(files, key=lambda p: p.stat().st_mtime)[:-_KEPT]:
+            old.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
 """Code that was compiled ahead of time: found, checked, and used without Numba and LLVM.
 
 `problm.jit.build` puts the machine code of all compiled functions into a shared library, for this machine (``problm
-warmup``) or for several kinds of processors (wheels). A library is used if the processor has what it needs; of it a
-function, if the digest of its sources (`problm.jit.sources`) is that of the sources here. All else is compiled by Numba
-when it is needed, as if there were no library.
+warmup``) or for several kinds of processors (wheels). A library is used if the processor has what it needs and its
+checksum is right (`problm.jit.seal`); of it a function, if the digest of its sources (`problm.jit.sources`) is that of
+the sources here. All else is compiled by Numba when it is needed, as if there were no library.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .folder import folder
+from .seal import check_seal
 from .sources import digest
 
 log = logging.getLogger("problm")
@@ -97,13 +98,14 @@ def loaded() -> Any:
         return None
     for path in candidates():
         try:
+            check_seal(path)
             loader = importlib.machinery.ExtensionFileLoader(MODULE, str(path))
             spec = importlib.util.spec_from_file_location(MODULE, path, loader=loader)
             assert spec is not None
             module = importlib.util.module_from_spec(spec)
             loader.exec_module(module)
             return module
-        except (ImportError, OSError) as error:
+        except (ImportError, OSError, ValueError) as error:
             log.warning("problm: %s cannot be loaded (%s): compiling instead.", path, error)
     return None
 
