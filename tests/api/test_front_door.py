@@ -219,7 +219,7 @@ BAD = [
         ValueError,
         "drop acceptance",
     ),
-    (lambda: problm.least_squares(lambda t, x: t, [0.0], data=([1.0] * 9,)), ValueError, "must return one block a row"),
+    (lambda: problm.least_squares(lambda t, x: t, [0.0], data=([1.0] * 9,)), ValueError, "one block per row"),
     (
         lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), jac=lambda t, x, y: np.ones((9, 3))),
         ValueError,

@@ -237,7 +237,7 @@ def test_no_convergence_is_exit_code_1_with_a_result(folder, inside, tmp_path):
         (["{}/decay.csv", "-m", "y ~ a*exp(-b*x"], r"expected '\)'"),
         (["{}/decay.csv", "-m", "y ~ a*q + b"], "none of a, q, b is a column"),
         (["{}/decay.csv", "-m", "z ~ a*x"], "response 'z' is not a column"),
-        (["{}/decay.csv", "-m", "y ~ x + err"], "nothing is left to fit"),
+        (["{}/decay.csv", "-m", "y ~ x + err"], "there is nothing to fit"),
         (["{}/decay.csv", "-m", "y ~ __import__('os').system('true') + a*x"], "has no meaning|there is no function"),
         (["{}/decay.csv", *MODEL, "--start", "q=1"], "no parameter 'q'"),
         (["{}/decay.csv", *MODEL, "--start", "a=one"], "not a number"),
@@ -402,7 +402,7 @@ def test_without_typer():
 def test_without_matplotlib_the_fit_is_there(folder, tmp_path):
     done = without(["matplotlib", "matplotlib.figure"], "fit", folder / "decay.csv", *MODEL, "-o", tmp_path)
     assert done.returncode == 0
-    assert "no picture: plots need Matplotlib: pip install 'problm[plot]'" in done.stderr
+    assert "no plot: plots need Matplotlib: pip install 'problm[plot]'" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == [RECORD, "report.html", "result.json"]
 
 

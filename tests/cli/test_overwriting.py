@@ -101,7 +101,7 @@ def test_a_run_that_was_killed_while_it_wrote_is_no_obstacle(tmp_path):
 @pytest.mark.parametrize("force", [False, True])
 def test_outputs_never_replace_inputs(tmp_path, force):
     opened(tmp_path).write("result.json", "{}")  # even what we wrote
-    with pytest.raises(Bad, match="would be written over the data that are read"):
+    with pytest.raises(Bad, match="would overwrite the data being read"):
         opened(tmp_path, inputs=[tmp_path / "." / "result.json"], force=force)
 
 
@@ -147,7 +147,7 @@ def test_matches_are_not_replaced_by_matches(program, tmp_path):
     for more in ((), ("--force",)):
         code, _, err = program("homography", tmp_path / "matches.csv", "-o", tmp_path, *more)
         assert code == 2
-        assert "would be written over the data" in err
+        assert "would overwrite the data" in err
     assert contents(tmp_path) == before
 
 
@@ -161,7 +161,7 @@ def test_a_model_is_not_replaced_by_its_adjustment(program, tmp_path):
     for more in ((), ("--force",)):
         code, _, err = program("bundle", tmp_path / "model", "-o", tmp_path, *more)
         assert code == 2
-        assert "would be written over the data" in err
+        assert "would overwrite the data" in err
     assert contents(tmp_path) == before
 
 
@@ -195,7 +195,7 @@ def test_a_folder_with_other_files_is_replaced_by_force_only(program, here):
     before = contents(here)
     code, _, err = program("shuffle", "two.npz", "out", "--overwrite")
     assert code == 2
-    assert "holds what shuffle did not write, or what was changed since (diary.txt)" in err
+    assert "holds files that shuffle did not write, or that were changed since (diary.txt)" in err
     assert contents(here) == before
     code, out, _ = program("shuffle", "two.npz", "out", "--force")
     assert code == 0

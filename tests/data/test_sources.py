@@ -148,7 +148,7 @@ def test_columns_are_chosen_by_name_and_order(tmp_path, table):
         np.testing.assert_array_equal(source.read(5, 9)[1], table["x"][5:9])
         with pytest.raises(ValueError, match="there is no 'z'"):
             open_source(data, columns=["z"])
-    with pytest.raises(ValueError, match="can be chosen of files and tables"):
+    with pytest.raises(ValueError, match="can be chosen from files and tables"):
         open_source((table["x"],), columns=["x"])
 
 
@@ -283,7 +283,7 @@ class TestErrors:
     def test_a_zarr_chunk_that_unpacks_to_too_much(self, tmp_path):
         zarr = pytest.importorskip("zarr")
         zarr.create_array(str(tmp_path / "t.zarr"), shape=(10**13,), chunks=(10**13,), dtype="f8")
-        with pytest.raises(ValueError, match=r"t\.zarr takes 8e\+04 GB unpacked, and at most"):
+        with pytest.raises(ValueError, match=r"t\.zarr takes 8e\+04 GB unpacked, but at most"):
             open_source(tmp_path / "t.zarr")
 
     def test_integers_with_nulls(self, tmp_path):

@@ -164,7 +164,7 @@ def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
 
 def test_limits(tmp_path):
     path = write(tmp_path, "x,y\n" + "1,2\n" * 1000)
-    with pytest.raises(ValueError, match="write it as Parquet or NPY"):
+    with pytest.raises(ValueError, match="convert it to Parquet or NPY"):
         read_columns(path, max_bytes=1000)
     assert len(read_columns(path, max_bytes=100_000)["x"]) == 1000
 

@@ -125,7 +125,7 @@ def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
     assert path.stat().st_size < 100_000
     monkeypatch.setattr(problm.support.npy, "as_bytes", lambda value: 1_000_000)
     for read in (read_matches, open_source):
-        with pytest.raises(ValueError, match=r"bomb\.npz: x1 takes 0\.008 GB unpacked, and at most 0\.001 GB"):
+        with pytest.raises(ValueError, match=r"bomb\.npz: x1 takes 0\.008 GB unpacked, but at most 0\.001 GB"):
             read(path)
     monkeypatch.undo()
     with pytest.raises(ValueError, match=r"takes .* at most 0\.00105 GB"):

@@ -143,7 +143,7 @@ def test_matrices_count_as_columns(order, kind):
 
 
 def test_columns_that_do_not_fit():
-    with pytest.raises(ValueError, match=r"one length, got \[5, 4\]"):
+    with pytest.raises(ValueError, match=r"same length, got \[5, 4\]"):
         CompiledProblem(kernel_of(1), [np.zeros(5), np.zeros(4)])
     with pytest.raises(ValueError, match="no columns"):
         CompiledProblem(kernel_of(1), [])

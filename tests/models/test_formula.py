@@ -173,7 +173,7 @@ def test_limits_on_size():
 def test_other_refusals():
     with pytest.raises(FormulaError, match="no parameters"):
         formula("x + 1")
-    with pytest.raises(FormulaError, match="say which are data"):
+    with pytest.raises(FormulaError, match="name the data"):
         formula("a**b")
     with pytest.raises(FormulaError, match="'y' data or a parameter"):
         formula("a*x + b*y")

@@ -49,7 +49,7 @@ def test_a_file_that_changes_under_a_solve(rows, change, when):
         if state.iteration == when:
             change(rows[1])
 
-    with pytest.raises(OSError, match=r"y\.npy.*(changed while it was read|has it changed)"):
+    with pytest.raises(OSError, match=r"y\.npy.*(changed while being read|has it changed)"):
         problm.least_squares(curve, START, data=rows, max_memory="2MB", callback=callback)
 
 

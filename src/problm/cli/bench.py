@@ -14,7 +14,7 @@ from .exits import Bad, interruption, leave
 
 SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 _GRACE, _PATIENCE = 0.5, 10.0
-"""Seconds that the harness gets to end by itself, and after it was terminated."""
+"""Seconds to wait for the harness to end by itself, and after it was terminated."""
 
 
 def command(ctx: typer.Context) -> None:
@@ -36,7 +36,7 @@ def command(ctx: typer.Context) -> None:
 
 
 def _stop(harness: subprocess.Popen[bytes]) -> None:
-    """End the harness as by Control-C; a signal that was sent to us alone has not reached it."""
+    """End the harness as Control-C would; a signal that was sent only to this process has not reached it."""
     try:
         harness.wait(_GRACE)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):

@@ -47,13 +47,13 @@ class Voice:
             print(text)
 
     def finish(self, content: dict[str, Any]) -> None:
-        """The JSON object, when it was asked for."""
+        """Print the JSON object, if requested."""
         if self.json:
             print(dumps(content), end="")
 
     @contextmanager
     def progress(self) -> Iterator[ProgressLine | None]:
-        """A line of progress while the block runs, wiped when it ends; None where there is no terminal."""
+        """A line of progress while the block runs, erased at the end; None if there is no terminal."""
         if self.quiet or not sys.stderr.isatty():
             yield None
             return
@@ -74,7 +74,7 @@ def optional(make: Callable[[], Any]) -> Any:
     try:
         return make()
     except ImportError as error:
-        complain(f"no picture: {error}")
+        complain(f"no plot: {error}")
         return None
 
 
@@ -87,21 +87,21 @@ class Folder:
     Parameters
     ----------
     path : the folder; created if necessary.
-    names : of the files that the command may write, relative to it.
-    inputs : what the command reads, which is never replaced.
-    force : replace files that are not ours, too.
-    voice : says what will be replaced.
+    names : names of the files that the command may write, relative to the folder.
+    inputs : files that the command reads, which are never replaced.
+    force : whether to replace files that are not ours as well.
+    voice : reports what will be replaced.
     """
 
     def __init__(
         self, path: Path, names: Sequence[str], inputs: Iterable[str | Path | None], force: bool, voice: Voice
     ) -> None:
         if path.exists() and not path.is_dir():
-            raise Bad(f"{path} is a file, and a folder is needed for the output: give another --output")
+            raise Bad(f"{path} is a file, but the output needs a folder: give another --output")
         self.path, self._written = path, Written(path)
         for name in names:
             if any(given is not None and same_file(path / name, given) for given in inputs):
-                raise Bad(f"{path / name} would be written over the data that are read: give another --output")
+                raise Bad(f"{path / name} would overwrite the data being read: give another --output")
         foreign = self._written.foreign(names)
         if foreign and not force:
             raise Bad(
@@ -114,7 +114,7 @@ class Folder:
         path.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, content: str | bytes) -> Path:
-        """Write one file; returns its path."""
+        """Write one file, and return its path."""
         target = self.path / name
         with self.writing([name]):
             write_atomically(target, content)
@@ -122,14 +122,14 @@ class Folder:
 
     @contextmanager
     def writing(self, names: Sequence[str]) -> Iterator[Path]:
-        """Context in which another function writes these files into the folder, completely or not at all."""
+        """Context in which another function writes these files into the folder atomically."""
         self._written.claim(names)
         yield self.path
         self._written.settle(names)
 
 
 def same_file(a: Path, b: str | Path) -> bool:
-    """Whether two names mean the same file."""
+    """Whether two names refer to the same file."""
     with suppress(OSError):
         return os.path.samefile(a, b)
     return False

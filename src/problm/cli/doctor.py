@@ -43,7 +43,7 @@ def command(json: Json = False, debug: Debug = False) -> None:
 
 
 def collect() -> dict[str, dict[str, str]]:
-    """Versions and locations of what is installed."""
+    """Versions and locations of the installed packages."""
     from ..support.threads import available_threads
 
     versions = {"problm": __version__, "python": platform.python_version(), **{p: _version(p) for p in _CORE}}
@@ -72,7 +72,7 @@ def _version(package: str) -> str:
 
 
 def _cache() -> dict[str, str]:
-    """What is compiled ahead of time; the folder of what is compiled when needed, and whether it is writable."""
+    """Functions compiled ahead of time; folder of the cache, and whether it is writable."""
     from ..jit import library
     from ..jit.folder import folder as cache_folder
     from ..jit.warm_up import missing
@@ -86,12 +86,12 @@ def _cache() -> dict[str, str]:
         "ahead of time": f"{ahead}, in {path[0]}" if path else "nothing: problm warmup makes the first calls faster",
         "folder": str(folder),
         "files": f"{len(files)}, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB",
-        "writable": "yes" if writable else "no: every process compiles anew; set NUMBA_CACHE_DIR to a folder of yours",
+        "writable": "yes" if writable else "no: every process compiles again; set NUMBA_CACHE_DIR to a writable folder",
     }
 
 
 def self_test() -> dict[str, Any]:
-    """A fit of a million points whose answer is known, timed cold and warm."""
+    """Fit a million points with a known answer, timed cold and warm."""
     import numpy as np
 
     from ..api.curve_fit import fit

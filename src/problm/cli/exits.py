@@ -30,7 +30,7 @@ TERMINATED = 143
 
 
 class Bad(Exception):
-    """Input that a command cannot work with; the message is for the user."""
+    """Raised for input that a command cannot work with; the message is for the user."""
 
 
 # Errors caused by the input or the machine; anything else that reaches `guarded` is a bug.
@@ -40,8 +40,8 @@ _EXPECTED = (Bad, ValueError, TypeError, OSError, MemoryError, OverflowError)
 class Stopped(KeyboardInterrupt):
     """A signal that ends the program.
 
-    A class of its own, as Python keeps in mind that a plain KeyboardInterrupt passed through `exec`, which imports of
-    dataclasses use, and then ends the process by SIGINT, whatever was made of the exception.
+    It is a separate class, because Python remembers that a plain KeyboardInterrupt passed through `exec` (which imports
+    of dataclasses use) and then ends the process by SIGINT, even if the exception was handled.
     """
 
 
@@ -71,8 +71,8 @@ def terminable() -> Iterator[None]:
     """Treat SIGTERM, which schedulers and containers send before they kill a process, like Control-C: the best point is
     written.
 
-    Python swallows exceptions in finalizers and callbacks of the garbage collector and of C; a signal that comes there
-    is sent again. Imports of extensions print theirs and raise an ImportError instead: see `guarded`.
+    Python swallows exceptions in finalizers and in callbacks of the garbage collector and of C; a signal that arrives
+    there is sent again. Imports of extensions print the exception and raise ImportError instead; see `guarded`.
     """
 
     def uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
@@ -93,7 +93,7 @@ def terminable() -> Iterator[None]:
         return
     _signals.clear()
     waiting: list[_thread.LockType] = []
-    kept = (None, signal.SIG_IGN)  # handlers that are not Python's, and what a shell told us to ignore
+    kept = (None, signal.SIG_IGN)  # handlers that are not Python's, and signals that a shell told us to ignore
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) not in kept}
     hook, shown = sys.unraisablehook, sys.excepthook
     try:
@@ -102,7 +102,7 @@ def terminable() -> Iterator[None]:
             signal.signal(number, _stop)
         yield
     finally:
-        with suppress(Stopped):  # no signal of ours may come later, when the interpreter shuts down
+        with suppress(Stopped):  # no signal may be raised later, when the interpreter shuts down
             for sent in waiting:
                 sent.acquire(timeout=1.0)
         for number, handler in before.items():
@@ -118,15 +118,15 @@ def interruption() -> int:
 
 
 def interrupted(code: object = None) -> bool:
-    """Whether a signal came that an exit code or an error stands for: the signal is the cause, whatever it became.
+    """Whether a signal is the cause of an exit code or an error.
 
-    Typer has codes of its own for one that comes before a command, and imports of extensions end in an ImportError.
+    Typer has its own codes for a signal before a command, and imports of extensions end in an ImportError.
     """
     return bool(_signals) and code in (None, NOT_CONVERGED, MISSING, INTERRUPTED)
 
 
 def complain(message: str) -> None:
-    """One error on stderr, without control characters that a hostile file name could smuggle in."""
+    """Print one error on stderr, without control characters that a hostile file name could contain."""
     clean = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in message)
     print(f"problm: {clean}", file=sys.stderr)
 
@@ -139,7 +139,7 @@ def leave(code: int) -> NoReturn:
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose errors end in a sentence and an exit code. Its keyword ``debug`` asks for the traceback."""
+    """Wrap a command so that errors become a sentence and an exit code. Its keyword ``debug`` shows the traceback."""
     import typer
 
     @functools.wraps(command)
@@ -154,7 +154,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             complain("interrupted")
             leave(interruption())
         except BrokenPipeError:
-            # The reader of our output has gone (``problm fit ... | head``).
+            # The reader of the output has ended (``problm fit ... | head``).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             leave(BAD_INPUT)
         except Exception as error:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .fit_data import Rows
 
 FILES = ("result.json", "fit.png", "report.html")
-"""What is written to the output folder."""
+"""Files written to the output folder."""
 
 
 def command(
@@ -134,9 +134,9 @@ def fit_formula(
     absolute: bool,
     options: dict[str, Any],
 ) -> tuple[Fit, Rows]:
-    """The fit of a formula, from starts, bounds and fixed values as text."""
+    """Fit a formula, with starts, bounds and fixed values as text."""
     from ..api.fit import partial_model, settle
-    from .fit_columns import load, split_model  # SciPy comes with it: not for --help
+    from .fit_columns import load, split_model  # loads SciPy, which --help does not need
 
     model, columns = split_model(text, file, variables)
     rows = load(file, columns, *data)
@@ -144,7 +144,7 @@ def fit_formula(
     rest = [i for i in range(len(model.parameters)) if i not in known]
     partial = partial_model(model, known, rest)
     theta = np.array([known.get(i, 0.0) for i in range(len(model.parameters))])
-    if partial is not None:  # a guess may lie outside of bounds, but what the user says is taken as it is
+    if partial is not None:  # a guess may lie outside of the bounds; the user's values are used unchanged
         theta[rest] = np.clip(rows.guess(partial), limits[0][rest], limits[1][rest])
     options = {**options, "bounds": limits, "fixed": fixed or None}
     found = settle(
@@ -159,7 +159,7 @@ def fit_formula(
 def starts(
     model: Model, start: str | None, bounds: str | None, fix: str | None
 ) -> tuple[dict[int, float], tuple[Any, Any], list[int]]:
-    """What is known, (lower, upper) and the indices of fixed parameters, from text such as ``a=1,b=2``."""
+    """Known starts, (lower, upper) and the indices of fixed parameters, from text such as ``a=1,b=2``."""
     given = numbers("--start", start, model)
     held = numbers("--fix", fix, model)
     lower, upper = np.full(len(model.parameters), -np.inf), np.full(len(model.parameters), np.inf)
@@ -171,7 +171,7 @@ def starts(
 
 
 def pairs(option: str, text: str | None, model: Model) -> dict[str, str]:
-    """``a=1,b=2`` as a dict, its names checked."""
+    """``a=1,b=2`` as a dict with checked names."""
     found: dict[str, str] = {}
     for part in (text or "").split(","):
         if not part.strip():
@@ -198,7 +198,7 @@ def numbers(option: str, text: str | None, model: Model) -> dict[str, float]:
 
 
 def write(folder: Folder, file: str, found: Fit, goodness: dict[str, float]) -> list[Path]:
-    """Write result.json, report.html and, with Matplotlib, the pictures."""
+    """Write result.json, report.html and, with Matplotlib, the plots."""
     from ..report import page
     from ..solver.saved import to_dict
 

@@ -1,4 +1,4 @@
-"""The columns of ``problm fit``: which ones a model names, and how they are loaded, in memory where they fit."""
+"""The columns of ``problm fit``: which ones a model names, and how they are loaded (into memory if they fit)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def split_model(text: str, file: str, variables: str | None) -> tuple[Model, lis
     except ValueError as error:
         if "no parameters" in str(error) and variables is None:
             raise Bad(
-                f"--model: all its names are columns of {file}, so nothing is left to fit; say which are data with "
+                f"--model: all its names are columns of {file}, so there is nothing to fit; name the data with "
                 "--variables"
             ) from None
         raise

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 FEW = 50_000
-"""Number of rows for a first guess, and for the picture of a file that is too large for memory."""
+"""Number of rows for a first guess, and for the plot of a file that is too large for memory."""
 SHOWN = 1_000_000
-"""Number of rows in a picture of data in memory."""
+"""Number of rows in a plot of data in memory."""
 
 
 class Rows(Protocol):
@@ -46,7 +46,7 @@ class InMemory:
         return np.array(model.guess(few[0] if k == 1 else tuple(few[:k]), few[k]), dtype=np.float64)
 
     def goodness(self, model: Model, result: Result) -> dict[str, float]:
-        """Root mean square of the plain residuals, and the share of the response's variance that the fit explains."""
+        """Root mean square of the plain residuals, and the share of the variance that the fit explains."""
         y = self.columns[len(model.variables)]
         residual = np.asarray(result.fun).ravel()
         if self.weighted:
@@ -58,7 +58,7 @@ class InMemory:
         }
 
     def fitted(self, model: Model, result: Result, absolute: bool) -> Fit:
-        """The result with (some of) the rows, for warnings and pictures."""
+        """The result with (some of) the rows, for warnings and plots."""
         from ..inference.fit import Fit
         from ..models.ties import Ties
 

@@ -14,14 +14,14 @@ def command(
     data: Annotated[str, typer.Argument(help="Parquet file, folder or glob; .npy, .npz or .zarr.")],
     out: Annotated[Path, typer.Argument(help="Folder or file to create.")],
     columns: Annotated[
-        str | None, typer.Option("--columns", help="Columns to copy, such as x,y; all if not given.")
+        str | None, typer.Option("--columns", help="Columns to copy, such as x,y; default: all.")
     ] = None,
     max_memory: Annotated[
         str | None, typer.Option("--max-memory", help="Memory limit, such as 2GB; default: half of the free memory.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier copy.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace whatever is there, but not the data or the folder that you are in.")
+        bool, typer.Option("--force", help="Replace any file or folder except the data and the current folder.")
     ] = False,
     seed: Seed = 0,
     json: Json = False,

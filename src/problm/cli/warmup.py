@@ -24,14 +24,14 @@ def command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Compile all functions for this machine, or verify that they are: for images of containers, and for tests."""
+    """Compile all functions for this machine, for example in a container image; done already: only checks."""
     from ..jit.warm_up import warm_up
 
     voice = Voice(json, quiet)
     with compiling(voice) as progress:
         done = warm_up(jobs, progress)
     if done.why_no_library:
-        voice.say(f"Numba's cache was filled, which each process loads Numba for: {done.why_no_library}.")
+        voice.say(f"Compiled into Numba's cache, so every process has to load Numba: {done.why_no_library}.")
     state = f"{done.compiled} compiled now" if done.compiled else "all were compiled before"
     voice.say(f"{done.functions} functions, {state}: {done.seconds:.1f} s, {done.size / 1e6:.1f} MB in {done.where}")
     voice.finish({**done._asdict(), "where": str(done.where)})

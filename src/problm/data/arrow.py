@@ -1,4 +1,4 @@
-"""Arrow's columns as NumPy arrays. Arrow's own conversion loads pandas where it is installed, half a second."""
+"""Arrow columns as NumPy arrays. Arrow's own conversion loads pandas if it is installed, which takes half a second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def float64_column(column: Any) -> NDArray[np.float64]:
-    """The values of a ``pyarrow.ChunkedArray`` of float64; NaN where there are none.
+    """The values of a ``pyarrow.ChunkedArray`` of float64; nulls become NaN.
 
     >>> import pyarrow as pa
     >>> float64_column(pa.chunked_array([[1.0, None], [3.0]]))

@@ -1,11 +1,11 @@
-"""Sources of rows: the protocol, and columns of binary files, of objects with slices, and side by side.
+"""Sources of rows: the protocol, columns of binary files, columns of objects with slices, and joined sources.
 
 A `Source` has n rows of a few columns and reads any range of them. Its rows are divided into *chunks*, the ranges that
 are read together: a row group of a Parquet file, a chunk of a Zarr array, a partition of a Dask collection. Plain
-binary files (``.npy``, memory maps) have no chunks of their own; they are *fine*: a part of a chunk costs no more than
-its share, and 64 KiB are taken as one, where the time of a read on a solid-state disk is half seek and half transfer
-(measured: 78 us for 4 KiB, 150 us for 64 KiB). Binary files are read, not mapped: memory use is then predictable,
-independent of how the system handles mapped pages.
+binary files (``.npy``, memory maps) have no chunks; they are *fine*: a part of a chunk costs no more than its share.
+For them a chunk is 64 KiB, at which a read from a solid-state disk is half seek and half transfer (measured: 78 us for
+4 KiB, 150 us for 64 KiB). Binary files are read, not mapped, so that memory use is predictable and does not depend on
+how the system handles mapped pages.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ..support.suggest import suggest
 
 Columns = tuple[NDArray[Any], ...]
 FINE_BYTES = 1 << 16
-"""Size of a chunk of a file without chunks."""
+"""Size in bytes of a chunk of a file without chunks."""
 LEAST_CHUNKS = 4096
-"""A file without chunks is cut into no fewer than this, so that a small one can be sampled too."""
+"""Smallest number of chunks of a file without chunks, so that a small one can be sampled as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +82,17 @@ def even_ends(n: int, rows: int) -> NDArray[np.int64]:
 
 
 def fine_rows(n: int, bytes_per_row: int) -> int:
-    """Rows in a chunk of a source without chunks of its own."""
+    """Number of rows per chunk of a source without chunks."""
     return max(1, min(FINE_BYTES // max(bytes_per_row, 1), n // LEAST_CHUNKS))
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Where the rows of a column lie in a file, one after the other."""
+    """Location of the rows of a column in a file, one after the other."""
 
     path: str
     offset: int
-    """Bytes before the first row."""
+    """Number of bytes before the first row."""
     column: Column
 
 
@@ -129,7 +129,7 @@ class FileColumns:
 
     def _fill(self, path: str, at: int, view: memoryview) -> None:
         done = 0
-        while done < len(view):  # a call reads at most 2 GiB on Linux
+        while done < len(view):  # one call reads at most 2 GiB on Linux
             if hasattr(os, "preadv"):
                 got = os.preadv(self._file(path), [view[done:]], at + done)
             else:
@@ -137,7 +137,7 @@ class FileColumns:
                     file.seek(at + done)
                     got = file.readinto(view[done:]) or 0
             if got == 0:
-                raise OSError(f"{path} ended at byte {at + done} while it was read: has it changed?")
+                raise OSError(f"{path} ended at byte {at + done} while being read: has it changed?")
             done += got
 
     def _file(self, path: str) -> int:
@@ -155,7 +155,7 @@ class FileColumns:
 
 
 class Sliced:
-    """Columns of any objects with a length and slices: Zarr or HDF5 arrays, or classes of the user's."""
+    """Columns of any objects with a length and slices: Zarr or HDF5 arrays, or user-defined classes."""
 
     def __init__(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> None:
         self.arrays = tuple(arrays)
@@ -171,7 +171,7 @@ class Sliced:
             first = _numbers(name, array[0:1])
             columns.append(Column(name, first.dtype, first.shape[1:]))
         self.columns = tuple(columns)
-        # Where the arrays are chunked alike or in multiples, a multiple of the largest chunk is read at once.
+        # If chunks of the arrays are equal or multiples of each other, a multiple of the largest is read at once.
         chunks = [int(a.chunks[0]) for a in self.arrays if getattr(a, "chunks", None)]
         self.fine = not chunks
         rows = fine_rows(self.n, row_bytes(self))
@@ -198,7 +198,7 @@ class Joined:
         self.fine = all(s.fine for s in self.sources)
         files: list[Any] = [getattr(s, "files", None) for s in self.sources]
         self.files = None if None in files else [name for part in files for name in part]
-        # The largest chunks: reading a part of another source's chunk twice is the lesser evil.
+        # Use the largest chunks: reading a part of another source's chunk twice is the lesser evil.
         coarse = [s for s in self.sources if not s.fine] or self.sources
         self.ends = min((s.ends for s in coarse), key=len)
 
@@ -207,7 +207,7 @@ class Joined:
 
 
 def choose(argument: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:
-    """The requested names, checked against the known ones; all if none are given."""
+    """The requested names, checked against the known ones; by default all."""
 
     known = list(known)
     if wanted is None:

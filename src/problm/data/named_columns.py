@@ -1,7 +1,7 @@
-"""Tables as data: their columns side by side, and for a formula those that it names.
+"""Tables as data: all columns, or for a formula those that it names.
 
-A data frame, a mapping, a Parquet file or an ``.npz`` file knows its columns by name, and so does a formula. Taken by
-position, the columns of a table that begins with the response would silently be fitted the wrong way round.
+A data frame, a mapping, a Parquet file or an ``.npz`` file has named columns, and so does a formula. Taken by position,
+the columns of a table that begins with the response would silently be fitted the wrong way round.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _TABLES = (".npz", ".parquet", ".pq", ".zarr")
 def chosen_columns(model: Any, data: Any) -> Any:
     """``data`` with the columns that a formula names, in its order; frames in memory as mappings of columns.
 
-    Names are used if the table has any of them; a table that has some and lacks others is an error. Tuples of arrays,
-    tables without such names, and functions, which name nothing, go by position.
+    Names are used if the table has any of them; a table that has only some of them is an error. Tuples of arrays,
+    tables without these names, and functions, which have no names, go by position.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def _names(data: Any) -> list[str] | None:
 
 
 def _wanted(model: Any, known: Sequence[str]) -> list[str] | None:
-    """The variables and the response, as far as names tell them; None to go by position."""
+    """The variables and the response, if the names are known; None to go by position."""
     variables = list(model.variables)
     if model.response is None:
         others = [name for name in known if name not in variables]

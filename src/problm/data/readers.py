@@ -1,4 +1,4 @@
-"""Sources that libraries read: Parquet through PyArrow, Dask collections. Imported only when one is used."""
+"""Sources that are read by libraries: Parquet by PyArrow, Dask collections. Imported only when used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..support.npy import sound_parquet
 from .columns import Column, Columns, choose
 
 _LEAST_BYTES = 1 << 18
-"""Row groups are read together up to this size: fewer calls, and enough rows to be worth one."""
+"""Size up to which row groups are read together: fewer calls, each with enough rows to be worth it."""
 
 
 def _missing(package: str) -> ImportError:
@@ -43,7 +43,7 @@ def parquet_dataset(data: Any) -> Any:
 
 
 def told(data: Any) -> str:
-    """What messages call it."""
+    """The name of the data in messages."""
     return data if isinstance(data, str) else "data"
 
 
@@ -51,7 +51,7 @@ class ParquetRows:
     """Numeric columns of a Parquet file, of a folder or glob of files, or of a PyArrow dataset.
 
     A chunk is a row group, or several small ones. Integer columns must not have nulls; nulls of other columns are NaN.
-    Files are not trusted: PyArrow's decoders are, but not the numbers of rows that files announce.
+    PyArrow's decoders are trusted, but the numbers of rows that files announce are not.
     """
 
     fine = False
@@ -65,7 +65,7 @@ class ParquetRows:
             raise ValueError(f"data: the table has no numeric column among {', '.join(data.schema.names)}")
         self.columns = tuple(Column(name, _dtype(named[name].type)) for name in names)
         self._names = names
-        # (fragment, row group) of each group, and where it ends.
+        # (fragment, row group) of each group, and its end.
         self._groups: list[tuple[Any, int]] = []
         rows: list[int] = []
         with sound_parquet(self._told):
@@ -100,7 +100,8 @@ class ParquetRows:
         return tuple(p[0] if len(p) == 1 else np.concatenate(p) for p in parts)
 
     def _check_size(self, fragment: Any, metadata: Any) -> None:
-        """A column of equal numbers takes no room in the file, and any in memory: refuse what no file explains."""
+        """Refuse sizes that the file does not explain: a column of equal numbers takes no room in the file, but any
+        amount of memory."""
         each = sum(c.row_bytes for c in self.columns)
         stored = [metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups)]
         path = str(fragment.path)
@@ -157,7 +158,7 @@ class DaskRows:
 
     def __init__(self, parts: Sequence[Any], rows: Sequence[int], columns: Sequence[Column]) -> None:
         self.parts = tuple(parts)
-        """One a partition: computes to an array with its rows, or to a data frame."""
+        """One entry per partition: computes to an array with its rows, or to a data frame."""
         self.ends = np.cumsum(np.array(rows, dtype=np.int64))
         self.n = int(self.ends[-1]) if len(self.ends) else 0
         self.columns = tuple(columns)

@@ -1,11 +1,11 @@
 """A shuffled copy of a data set that does not fit into memory: two passes, bounded memory.
 
-Rows that lie in random order can be read in any chunks: every chunk is a fair sample, and a fit of the copy starts with
-the first of them. Pass one deals the rows at random into so many bucket files that each fits into memory; pass two
-shuffles one bucket after the other and writes them down. Every order of the rows comes out with the same probability
-(Rao 1961, Sandelius 1962): given the buckets' sizes, any dealing and any order within them is equally likely.
+Rows in random order can be read in any chunks: every chunk is a random sample, and a fit of the copy starts with the
+first of them. Pass one distributes the rows at random over bucket files, so many that each fits into memory; pass two
+shuffles one bucket after the other and writes them. Every order of the rows has the same probability (Rao 1961,
+Sandelius 1962): given the sizes of the buckets, any distribution and any order within them is equally likely.
 
-Parquet stays Parquet, with all its columns; arrays become one ``.npy`` file a column. The result appears under its name
+Parquet stays Parquet, with all its columns; arrays become one ``.npy`` file per column. The result gets its final name
 when it is complete.
 """
 
@@ -33,7 +33,7 @@ from .sources import open_source
 
 Index = NDArray[np.int64]
 ROW_GROUP = 65_536
-"""Rows in a row group of the copy: small ones make cheap samples, and a seek still costs less than reading one."""
+"""Rows per row group of the copy: small ones make cheap samples, but a seek should cost less than reading one."""
 _MOST_BUCKETS = 512
 
 
@@ -47,25 +47,27 @@ def shuffle(
     overwrite: bool = False,
     force: bool = False,
 ) -> int:
-    """Write a copy of a data set with its rows in random order; returns their number.
+    """Write a copy of a data set with its rows in random order; return the number of rows.
 
     Parameters
     ----------
     data
         A Parquet file, folder or glob, or anything that `problm.data.sources.open_source` takes.
     out
-        A folder to make: of Parquet files, or of one ``.npy`` file a column; or, for Parquet, a ``.parquet`` file, and
-        for a single array a ``.npy`` file.
+        A folder to create, for Parquet files or for one ``.npy`` file per column. Parquet data may also go to a
+        ``.parquet`` file, and a single array to a ``.npy`` file.
     columns
-        Which columns to copy; by default all, of Parquet also those that are not numbers.
+        Columns to copy; by default all, for Parquet also those that are not numbers.
     rng
         Seed or Generator; the same seed gives the same copy.
     max_memory
-        Bytes, or text such as ``"1GB"``; by default half of the free memory. The disk needs room for two copies.
+        Memory limit in bytes, or as text such as ``"1GB"``; by default half of the free memory. The disk needs room for
+        two copies.
     overwrite
-        Replace ``out`` if it exists and is a file, or a folder that holds nothing but an earlier copy.
+        Whether to replace ``out`` if it exists and is a file, or a folder that holds nothing but an earlier copy.
     force
-        Replace ``out`` whatever it holds, but never the data themselves, the current folder or one above it.
+        Whether to replace ``out`` whatever it holds; the data themselves, the current folder and folders above it are
+        never replaced.
 
     Examples
     --------
@@ -84,7 +86,7 @@ def shuffle(
     target.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(target.parent).free
     if free < 2 * tables.size:
-        raise OSError(f"out: the copy needs up to {2 * tables.size} bytes of disk while it is made, {free} are free")
+        raise OSError(f"out: writing the copy takes up to {2 * tables.size} bytes of disk, but {free} are free")
     # A bucket is in memory twice while it is put in order, and buckets vary in size.
     count = min(_MOST_BUCKETS, max(1, -(-4 * tables.size // budget)))
     generator = as_generator(rng)
@@ -100,11 +102,11 @@ def shuffle(
 
 
 def _check_target(target: Path, data: Any, overwrite: bool, force: bool) -> None:
-    """Raise if writing there would cost the user something that was not offered."""
+    """Raise if writing there would destroy something without the user's consent."""
     real = Path(os.path.realpath(target))
     for source in map(Path, map(os.path.realpath, _paths(data))):
         if real == source or real in source.parents:
-            raise ValueError(f"out={str(target)!r} is, or holds, the data that are read: give another name")
+            raise ValueError(f"out={str(target)!r} is or contains the data being read: give another name")
         if source.is_dir() and source in real.parents:
             raise ValueError(f"out={str(target)!r} lies in the folder of the data, which it would become part of")
     if not os.path.lexists(target):
@@ -121,13 +123,13 @@ def _check_target(target: Path, data: Any, overwrite: bool, force: bool) -> None
     if target.is_dir() and (others := Written(target).strangers()):
         told = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
         raise FileExistsError(
-            f"out={str(target)!r} holds what shuffle did not write, or what was changed since ({told}): give another "
-            "name, or pass force=True to remove all of it"
+            f"out={str(target)!r} holds files that shuffle did not write, or that were changed since ({told}): give "
+            "another name, or pass force=True to remove all of them"
         )
 
 
 def _paths(data: Any) -> list[str]:
-    """The local files and folders that data are read from, as far as can be told."""
+    """The local files and folders that data are read from, as far as they are known."""
     if isinstance(data, (str, os.PathLike)):
         name = os.fspath(data)
         return [] if "://" in name else [name, *glob.glob(name)]
@@ -137,12 +139,12 @@ def _paths(data: Any) -> list[str]:
         return _paths(list(data.values()))
     if isinstance(data, (list, tuple)):
         return [path for part in data for path in _paths(part)]
-    files = getattr(data, "files", None)  # of a PyArrow dataset
+    files = getattr(data, "files", None)  # a PyArrow dataset
     return [str(f) for f in files] if isinstance(files, list) else []
 
 
 def _replace(made: str, target: Path, aside: str) -> None:
-    """Put what was made under its name; what was there is moved aside first, and back if that fails."""
+    """Move the new copy to its final name; what was there is moved aside first, and back if that fails."""
     if not os.path.lexists(target):
         os.replace(made, target)
     elif target.is_dir() and not target.is_symlink():
@@ -164,7 +166,7 @@ class Tables(Protocol):
 
     rows: int
     size: int
-    """Bytes, not compressed."""
+    """Uncompressed size in bytes."""
 
     def check(self, target: Path) -> None:
         """Raise if the data cannot be written there."""
@@ -197,7 +199,7 @@ def _tables(data: Any, columns: Sequence[str] | None) -> Tables:
 
 
 def _deal(tables: Tables, buckets: Sequence[str], rng: np.random.Generator) -> None:
-    """Pass one: every row into a bucket at random."""
+    """Pass one: put every row into a random bucket."""
     for piece, rows in tables.pieces():
         if len(buckets) == 1:
             tables.append(buckets[0], piece)
@@ -212,7 +214,7 @@ def _deal(tables: Tables, buckets: Sequence[str], rng: np.random.Generator) -> N
 
 
 def _ordered(tables: Tables, buckets: Sequence[str], rng: np.random.Generator) -> Iterator[Any]:
-    """Pass two: the rows of each bucket in random order."""
+    """Pass two: yield the rows of each bucket in random order."""
     for bucket in buckets:
         if os.path.exists(bucket):
             rows, count = tables.load(bucket)
@@ -227,7 +229,7 @@ class ArrayTables:
         self.source = source
         self.rows = source.n
         self.size = source.n * row_bytes(source)
-        # One record a row: a bucket file then needs no index.
+        # One record per row: a bucket file then needs no index.
         fields = [(f"f{j}", c.dtype, c.shape) for j, c in enumerate(source.columns)]
         self._record = np.dtype(fields)
 
@@ -284,7 +286,7 @@ class ArrayTables:
 
 
 def _file_name(column: str) -> str:
-    """A file for a column: its name without what a path would mean something by."""
+    """File name of a column: its name without characters that have a meaning in paths."""
     kept = "".join(c if c.isalnum() or c in "-_." else "_" for c in column.removesuffix(".npy"))
     return f"{kept.strip('.') or 'column'}.npy"
 
@@ -328,7 +330,7 @@ class ParquetTables:
     def append(self, bucket: str, piece: Any) -> None:
         import pyarrow as pa
 
-        # A stream after the other: an open writer for every bucket would hold buffers for each.
+        # One stream after the other: an open writer per bucket would hold buffers for each.
         with open(bucket, "ab") as file, pa.ipc.new_stream(file, piece.schema) as stream:
             stream.write_table(piece)
 

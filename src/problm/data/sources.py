@@ -1,7 +1,7 @@
 """Opening data that need not fit into memory.
 
-`open_source` makes a source (`problm.data.columns.Source`) of paths, memory maps, Zarr and HDF5 arrays, PyArrow
-datasets, Dask arrays and data frames, of anything with a length and slices, and of tuples of these.
+`open_source` makes a source (`problm.data.columns.Source`) from paths, memory maps, Zarr and HDF5 arrays, PyArrow
+datasets, Dask arrays and data frames, anything with a length and slices, and tuples of these.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..support.npy import load_arrays, members, most_of, read_header, unharmed
 from .columns import Column, FileColumns, Joined, Raw, Sliced, Source, choose
 
 _SUFFIXES = ".npy, .npz, .parquet, .zarr"
-_IN_MEMORY = ("to_numpy", "__array__", "__array_interface__", "__dlpack__")  # what a reader of slices has not
+_IN_MEMORY = ("to_numpy", "__array__", "__array_interface__", "__dlpack__")  # attributes that a reader of slices lacks
 
 
 def open_source(data: Any, columns: Sequence[str] | None = None) -> Source:
-    """A source of rows from what a user has.
+    """Open the user's data as a source of rows.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def open_source(data: Any, columns: Sequence[str] | None = None) -> Source:
         or HDF5 array, a PyArrow dataset, a Dask array or data frame, anything with a length and slices, or a tuple or
         mapping of these: their columns side by side.
     columns
-        Which columns of a table, an ``.npz`` file or a Zarr group to take, in this order; by default all.
+        Columns of a table, an ``.npz`` file or a Zarr group to use, in this order; by default all.
 
     Examples
     --------
@@ -45,7 +45,9 @@ def open_source(data: Any, columns: Sequence[str] | None = None) -> Source:
     (10, (2,), array([[6., 7.], [8., 9.]]))
     """
     if columns is not None and not isinstance(data, (str, os.PathLike)) and not hasattr(data, "columns"):
-        raise ValueError(f"columns={list(columns)!r} can be chosen of files and tables, not of {type(data).__name__}")
+        raise ValueError(
+            f"columns={list(columns)!r} can be chosen from files and tables, not from {type(data).__name__}"
+        )
     if isinstance(data, (str, os.PathLike)):
         return _open_path(os.fspath(data), columns)
     if isinstance(data, Source):
@@ -58,9 +60,9 @@ def open_source(data: Any, columns: Sequence[str] | None = None) -> Source:
 
 
 def is_stored(data: Any, max_memory: int | float | str | None = None) -> bool:
-    """Whether ``data`` is, or holds, rows outside of memory that are to be read.
+    """Whether ``data`` is or contains rows outside of memory that must be read.
 
-    Memory maps that fit into ``max_memory`` together are used in place, as arrays are.
+    Memory maps that fit into ``max_memory`` together are used in place, like arrays.
     """
     parts = list(data.values()) if isinstance(data, Mapping) else data if isinstance(data, (tuple, list)) else [data]
     if all(isinstance(part, np.ndarray) for part in parts):
@@ -127,11 +129,11 @@ def _open_path(path: str, columns: Sequence[str] | None) -> Source:
         from .readers import ParquetRows
 
         return ParquetRows(path, columns)
-    raise ValueError(f"data={path!r}: cannot tell what it is; known are {_SUFFIXES} and folders of Parquet files")
+    raise ValueError(f"data={path!r}: unknown format; known are {_SUFFIXES} and folders of Parquet files")
 
 
 def _open_npz(path: str, columns: Sequence[str] | None) -> Source:
-    """Arrays of an uncompressed ``.npz`` are read in place; of a compressed one, loaded."""
+    """Open an ``.npz`` file; arrays of an uncompressed one are read in place, those of a compressed one are loaded."""
     with open_regular(path) as opened, unharmed(path), zipfile.ZipFile(opened) as archive:
         known = members(path, archive, os.path.getsize(path))
         names, raws, lengths_seen = choose("columns", columns, list(known)), list[Raw](), set[int]()
@@ -142,7 +144,7 @@ def _open_npz(path: str, columns: Sequence[str] | None) -> Source:
             with archive.open(known[name]) as file:
                 n, (raw,) = _header(path, file, name)
             lengths_seen.add(n)
-            # The local header repeats name and extra field, with lengths of its own, before the data.
+            # The local header before the data repeats name and extra field, with its own lengths.
             opened.seek(known[name].header_offset + 26)
             lengths = np.frombuffer(opened.read(4), dtype="<u2")
             begin = known[name].header_offset + 30 + int(lengths.sum())
@@ -155,7 +157,7 @@ def _open_npz(path: str, columns: Sequence[str] | None) -> Source:
 
 
 def _header(path: str, file: Any, name: str) -> tuple[int, list[Raw]]:
-    """Number of rows, and where they are, from the header of a ``.npy`` file."""
+    """Number and location of the rows, from the header of a ``.npy`` file."""
     shape, fortran, dtype = read_header(path, file, name)
     if not shape or shape[0] == 0:
         raise ValueError(f"{path}: an array with one row per residual is needed, got the shape {shape}")
@@ -169,7 +171,7 @@ def _header(path: str, file: Any, name: str) -> tuple[int, list[Raw]]:
 
 
 def _raw_of_map(name: str, array: np.memmap[Any, Any]) -> Raw:
-    """Where a memory map, or a slice of one, lies in its file."""
+    """Location of a memory map, or a slice of one, in its file."""
     whole = np.frombuffer(array._mmap, dtype=np.uint8)  # type: ignore[attr-defined]
     inside = array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
     import mmap

@@ -1,11 +1,11 @@
 """Columns of numbers from files: CSV and other delimited text, Parquet, NPY.
 
-Text is read by PyArrow where it is installed (about 30 million numbers a second) or by NumPy's parser (a few
-million); what they cannot make sense of is read again, line by line, by a strict reader that either knows better
-(comments among the rows, missing values) or names the line and the column that is wrong.
+Text is read by PyArrow if it is installed (about 30 million numbers per second), else by NumPy's parser (a few
+million). What they cannot parse is read again, line by line, by a strict reader that either handles it (comments among
+the rows, missing values) or names the wrong line and column.
 
 Files are data, never programs, and none is trusted: no pickle, no decompression of text, no pipes or devices, no text
-with holes; nothing is allocated before its size was compared with a limit and, in Parquet, where a column of equal
+with holes. Nothing is allocated before its size is compared with a limit and, for Parquet, where a column of equal
 numbers takes no room, with the size of the file.
 """
 
@@ -30,13 +30,13 @@ from .arrow import float64_column
 Array = NDArray[Any]
 
 MAX_BYTES = 8 << 30
-"""Most bytes that the columns of one file may take in memory."""
+"""Largest number of bytes that the columns of one file may take in memory."""
 MAX_COLUMNS = 10_000
 COPIED = 1 << 28
-"""Bytes up to which an NPY file is read and not mapped: a map of a file that somebody cuts short ends the process."""
+"""Size in bytes up to which an NPY file is read and not mapped: truncating a mapped file kills the process."""
 _HEAD = 1 << 20
 _BLANKS = " \r\n\v\f"
-"""What is cut off a line of a table whose delimiter is the tab."""
+"""Characters stripped from the lines of a tab-delimited table."""
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")
 _KINDS = {".csv": "text", ".tsv": "text", ".txt": "text", ".dat": "text", ".npy": "npy",
           ".parquet": "parquet", ".pq": "parquet"}  # fmt: skip
@@ -45,7 +45,7 @@ _KINDS = {".csv": "text", ".tsv": "text", ".txt": "text", ".dat": "text", ".npy"
 def column_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Names of the columns of a file, without reading its rows.
 
-    A file without names has the columns ``y``; ``x, y``; or ``c1, c2, ...``, by their number.
+    The columns of a file without names are called ``y``; ``x, y``; or ``c1, c2, ...``, depending on their number.
     """
     path = Path(path)
     kind = _kind(path)
@@ -68,7 +68,7 @@ def read_columns(
     path
         ``.csv``, ``.tsv``, ``.txt`` or ``.dat`` (delimiter and header are recognised), ``.parquet`` or ``.npy``.
     names
-        Which columns; all if not given.
+        Columns to read; by default all.
     max_bytes
         Refuse to read more than this into memory.
 
@@ -135,9 +135,9 @@ def _default_names(count: int) -> tuple[str, ...]:
 class _Layout:
     names: tuple[str, ...]
     delimiter: str | None
-    """None: any run of blanks."""
+    """Delimiter; None for any run of blanks."""
     skip: int
-    """Lines before the first row of numbers."""
+    """Number of lines before the first row of numbers."""
 
 
 def _layout(path: Path) -> _Layout:
@@ -152,7 +152,7 @@ def _layout(path: Path) -> _Layout:
     if end == 0:
         raise ValueError(f"{path}: the first line is longer than {_HEAD} bytes; is this a table?")
     try:
-        # Not splitlines: it also cuts at separators of which the readers of rows know nothing.
+        # Not splitlines, which also splits at separators that the readers of rows do not know.
         lines = re.split(r"\r\n|\r|\n", head[:end].decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
@@ -164,7 +164,7 @@ def _layout(path: Path) -> _Layout:
         if text.startswith("#"):
             comment = text.lstrip("# \t")
             continue
-        # A row whose other fields are missing has the delimiter of the header, though none is left of it.
+        # A row whose other fields are missing has the delimiter of the header, although it does not show.
         delimiter = next((d for d in (",", ";", "\t") if d in text), delimiter)
         fields = _split(path, line, delimiter, None if header is None else len(header))
         if len(fields) > MAX_COLUMNS:
@@ -190,7 +190,7 @@ def _layout(path: Path) -> _Layout:
 
 def _split(path: Path, line: str, delimiter: str | None, count: int | None = None) -> list[str]:
     if delimiter == "\t":
-        # Tabs at the end stand for missing fields, but for one at the end of every line, as some programs write it.
+        # Tabs at the end stand for missing fields, except for one at the end of every line, which some programs write.
         fields = _quoted(path, line.strip(_BLANKS), delimiter)
         spare = fields[-1] == "" and (len(fields) == count + 1 if count else len(fields) > 1)
         return fields[:-1] if spare else fields
@@ -209,7 +209,7 @@ def _quoted(path: Path, line: str, delimiter: str | None) -> list[str]:
 
 
 def _number(text: str) -> float:
-    """A float as files spell it; Python alone would take 1_000 and the digits of other scripts as well."""
+    """Parse a float as written in files; Python's float would also accept 1_000 and digits of other scripts."""
     if text in _MISSING:
         return float("nan")
     if "_" in text or not text.isascii():
@@ -228,11 +228,11 @@ def _is_number(text: str) -> bool:
 def _read_text(path: Path, wanted: list[str], max_bytes: int) -> dict[str, Array]:
     layout = _layout(path)
     size = path.stat().st_size
-    # A number takes at least two characters, its delimiter included.
+    # A number takes at least two characters, including its delimiter.
     if min(size, 8 * (size // (2 * len(layout.names)) + 1) * len(wanted)) > max_bytes:
         raise ValueError(
-            f"{path} has {size / 1e9:.1f} GB of text, and at most {max_bytes / 1e9:.1f} GB are read into memory: "
-            "write it as Parquet or NPY"
+            f"{path} has {size / 1e9:.1f} GB of text, but at most {max_bytes / 1e9:.1f} GB are read into memory: "
+            "convert it to Parquet or NPY"
         )
     at = [layout.names.index(name) for name in wanted]
     table = _by_arrow(path, layout, wanted) if layout.delimiter is not None else None
@@ -271,7 +271,7 @@ def _by_numpy(path: Path, layout: _Layout, at: list[int]) -> list[Array] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            # Not usecols: it would let rows of different lengths pass.
+            # Not usecols, which would accept rows of different lengths.
             values = np.loadtxt(
                 path, delimiter=layout.delimiter, skiprows=layout.skip, ndmin=2, encoding="utf-8-sig", comments=None
             )
@@ -283,7 +283,7 @@ def _by_numpy(path: Path, layout: _Layout, at: list[int]) -> list[Array] | None:
 
 
 def _by_line(path: Path, layout: _Layout, at: list[int]) -> list[Array]:
-    """The strict reader: slow, and sure of what it says."""
+    """The strict reader: slow, with exact error messages."""
     columns: list[list[float]] = [[] for _ in at]
     for line, fields in _lines(path, layout):
         if len(fields) != len(layout.names):
@@ -361,7 +361,7 @@ def _read_parquet(path: Path, wanted: list[str], max_bytes: int) -> dict[str, Ar
         raise ValueError(f"{path}: {rows:,} rows are announced, which its {path.stat().st_size:,} bytes do not explain")
     if needed > max_bytes:
         raise ValueError(
-            f"{path}: {len(wanted)} columns of {rows:,} rows take {needed / 1e9:.1f} GB, and at most "
+            f"{path}: {len(wanted)} columns of {rows:,} rows take {needed / 1e9:.1f} GB, but at most "
             f"{max_bytes / 1e9:.1f} GB are read into memory"
         )
     for name in wanted:

@@ -1,9 +1,9 @@
 """Zarr arrays from folders that may come from anywhere.
 
-A Zarr folder names the codecs that its chunks are decoded by, and some of the known ones run code (pickle) or take any
-amount of memory. Nothing in a folder is trusted: metadata are read and checked here before Zarr sees them, numbers and
-the codecs of `FILTERS` and `COMPRESSORS` are all that is decoded, and no chunk that unpacks to more than its announced
-size is. Whoever needs more opens the array with Zarr and passes it as data: that is the caller's trust, not ours.
+A Zarr folder names the codecs of its chunks, and some known codecs run code (pickle) or take any amount of memory.
+Nothing in a folder is trusted: metadata are checked here before Zarr reads them, only numbers with the codecs of
+`FILTERS` and `COMPRESSORS` are decoded, and chunks that unpack to more than their announced size are refused. Users who
+trust other codecs can open the array with Zarr and pass it as data.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ FILTERS = frozenset(
     {"bytes", "transpose", "delta", "shuffle", "bitround", "quantize", "fixedscaleoffset", "astype", "crc32", "crc32c"}
     | {"adler32", "fletcher32"}
 )
-"""Codecs that neither pack nor run anything."""
+"""Codecs that neither compress nor run code."""
 COMPRESSORS = frozenset(["blosc", "zstd", "lz4", "gzip", "zlib", "bz2", "lzma"])
 _STREAMS = {
     "gzip": lambda: zlib.decompressobj(31), "zlib": zlib.decompressobj,
     "bz2": bz2.BZ2Decompressor, "lzma": lzma.LZMADecompressor,
 }  # fmt: skip
-"""Decoders of the codecs whose chunks do not begin with the size that they unpack to."""
+"""Decoders of the codecs whose chunks do not begin with their unpacked size."""
 _NUMBERS = frozenset(f"{kind}{8 * size}" for kind in ("int", "uint", "float") for size in (1, 2, 4, 8)) | {"bool"}
 _MAX_METADATA = 1 << 24
 _MOST_CHUNKS = 1 << 24
 _SLACK = 1 << 16
-"""Bytes that a chunk may unpack to beyond its numbers: checksums, and the ends of blocks."""
+"""Number of bytes that a chunk may unpack to beyond its numbers, for checksums and ends of blocks."""
 
 
 def open_zarr(path: str, columns: Sequence[str] | None) -> Source:
-    """A Zarr array, or the arrays of a group side by side."""
+    """Open a Zarr array, or all arrays of a group."""
     if "://" in path:
         return _from_address(path, columns)
     if not os.path.isdir(path):
@@ -80,7 +80,7 @@ class _Described:
 
 
 def _described(path: str, folder: str, name: str) -> _Described | None:
-    """What a folder says about its array, None if it holds none; a ValueError if that is not to be trusted."""
+    """Metadata of the array in a folder, None if there is none; raise ValueError if they cannot be trusted."""
     for file, version in (("zarr.json", 3), (".zarray", 2)):
         if os.path.lexists(os.path.join(folder, file)):
             with _sound_zarr(path), open_regular(os.path.join(folder, file)) as opened:
@@ -89,7 +89,7 @@ def _described(path: str, folder: str, name: str) -> _Described | None:
                     raise ValueError(f"{name}: more than {_MAX_METADATA} bytes of metadata")
                 meta = json.loads(text)
                 if not isinstance(meta, dict):
-                    raise ValueError(f"{name}: metadata that are no object")
+                    raise ValueError(f"{name}: metadata must be a JSON object")
                 if version == 3 and meta.get("node_type") != "array":
                     return None
                 return _checked(name, version, meta)
@@ -103,7 +103,7 @@ def _checked(name: str, version: int, meta: Mapping[str, Any]) -> _Described:
         chunks = meta["chunk_grid"]["configuration"]["chunk_shape"]
         codecs = [c if isinstance(c, str) else c["name"] for c in meta["codecs"]]
         if meta.get("storage_transformers"):
-            raise ValueError(f"{name}: storage transformers are not read")
+            raise ValueError(f"{name}: storage transformers are not supported")
     else:
         sound = isinstance(dtype, str) and len(dtype) == 3 and np.dtype(dtype).kind in "fiub"
         chunks, packed = meta["chunks"], meta.get("compressor")
@@ -114,11 +114,11 @@ def _checked(name: str, version: int, meta: Mapping[str, Any]) -> _Described:
         if not (isinstance(sizes, list) and all(type(s) is int and 0 <= s < 2**62 for s in sizes)):
             raise ValueError(f"{name}: shape and chunks must be whole numbers")
     if not shape:
-        raise ValueError(f"{name} is a single number, not one for each row")
+        raise ValueError(f"{name} is a single number, not one per row")
     size, room = math.prod(chunks) * (np.dtype(dtype).itemsize), as_bytes(None)
     if size > room:
         raise ValueError(
-            f"a chunk of {name} takes {size / 1e9:.3g} GB unpacked, and at most {room / 1e9:.3g} GB are read into "
+            f"a chunk of {name} takes {size / 1e9:.3g} GB unpacked, but at most {room / 1e9:.3g} GB are read into "
             "memory (half of the free memory)"
         )
     if min(chunks) < 1 or shape[0] // chunks[0] > _MOST_CHUNKS:
@@ -127,7 +127,7 @@ def _checked(name: str, version: int, meta: Mapping[str, Any]) -> _Described:
 
 
 def _compressor(name: str, codecs: Sequence[Any]) -> str | None:
-    """The codec that packs, where there is one; a ValueError for codecs that are not on the list."""
+    """The compressing codec, if there is one; raise ValueError for codecs that are not on the list."""
     packing = []
     for codec in codecs:
         kind = str(codec).removeprefix("numcodecs.")
@@ -135,8 +135,8 @@ def _compressor(name: str, codecs: Sequence[Any]) -> str | None:
             packing.append(kind)
         elif kind not in FILTERS:
             raise ValueError(
-                f"{name} is stored by the codec {str(codec)[:60]!r}, which is not read from a file, as it may run code "
-                "or take any memory; if you trust the data, open the array with zarr and pass it"
+                f"{name} is stored with the codec {str(codec)[:60]!r}, which is not read from a file, because it may "
+                "run code or take any amount of memory; if you trust the data, open the array with zarr and pass it"
             )
     if len(packing) > 1:
         raise ValueError(f"{name} is packed more than once")
@@ -144,7 +144,7 @@ def _compressor(name: str, codecs: Sequence[Any]) -> str | None:
 
 
 class _Checked(LocalStore):  # type: ignore[misc]
-    """Hands out no chunk that is no file, or that unpacks to more than its array explains."""
+    """A store that refuses chunks that are not files, or that unpack to more than the array explains."""
 
     described: _Described
 
@@ -174,7 +174,7 @@ def _opened(path: str, folder: str, described: _Described) -> _ZarrColumn:
 
 
 def _from_address(path: str, columns: Sequence[str] | None) -> Source:
-    """A store at an address: its codecs are checked before a chunk is read, the sizes of its chunks are not."""
+    """Open a store at an address; its codecs are checked before a chunk is read, but not the sizes of its chunks."""
     with _sound_zarr(path):
         opened = zarr.open(path, mode="r")
         arrays = {path.rpartition("/")[2]: opened} if hasattr(opened, "shape") else dict(opened.arrays())
@@ -199,7 +199,7 @@ def check_unpacked(codec: str, content: bytes, most: int, name: str) -> None:
 def _zstd_size(content: bytes, name: str) -> int:
     """The size that the first frame announces (RFC 8878, section 3.1.1.1)."""
     if len(content) < 6 or content[:4] != b"\x28\xb5\x2f\xfd":
-        return 0  # damaged, which its decoder will say
+        return 0  # damaged; the decoder will report it
     flags = content[4]
     single, width = bool(flags & 0x20), (0, 2, 4, 8)[flags >> 6]
     if width == 0 and single:
@@ -222,7 +222,7 @@ def _streamed_size(codec: str, content: bytes, most: int) -> int:
                     return size
                 left = getattr(decoder, "unconsumed_tail", b"")
                 if not left and getattr(decoder, "needs_input", not left):
-                    return size  # cut short, which its decoder will say
+                    return size  # truncated; the decoder will report it
                 content = left
         except (zlib.error, OSError, lzma.LZMAError, EOFError):
             return size
@@ -232,7 +232,8 @@ def _streamed_size(codec: str, content: bytes, most: int) -> int:
 
 @contextmanager
 def _sound_zarr(path: str) -> Iterator[None]:
-    """Damaged metadata makes Zarr raise almost anything: a ValueError that names the file."""
+    """Turn the errors of Zarr for damaged metadata, which can be almost anything, into a ValueError that names the
+    file."""
     try:
         yield
     except (MemoryError, FileNotFoundError):
@@ -251,7 +252,7 @@ class _ZarrColumn:
         self.path, self.array = path, array
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.chunks: tuple[int, ...] = tuple(array.chunks)
-        # Once more what Zarr made of them: another process may have written in the meantime.
+        # Check what Zarr has read: another process may have written in the meantime.
         described = array.metadata.to_dict()
         _checked(name, described["zarr_format"], json.loads(json.dumps(described, default=str)))
 

@@ -1,4 +1,4 @@
-"""Rows on many workers: the same loop, with sums that Dask brings together.
+"""Rows on many workers: the same loop, with sums collected by Dask.
 
 Calls `problm.problems`, `problm.data`, `problm.solver`, `problm.linalg` and `problm.sampling`. Start with
 `problm.distributed.problem`.

@@ -17,9 +17,9 @@ from . import worker as shards
 
 
 class DistributedBatch(Batch):
-    """A batch that lives on the client while it fits twice into the head, and on the workers from there on.
+    """A batch that is on the client while it fits twice into the head, and on the workers after that.
 
-    On the workers costs of single rows stay where they are; a round brings sums and moments back.
+    Costs of single rows stay on the workers; a round returns sums and moments.
     """
 
     problem: Any
@@ -34,7 +34,7 @@ class DistributedBatch(Batch):
 
     @property
     def remote(self) -> bool:
-        """Whether the batch is evaluated by the workers (on everything: by `DistributedProblem` itself)."""
+        """Whether the batch is evaluated by the workers (passes over all rows are done by `DistributedProblem`)."""
         return not self.full and 2 * self.size > self.problem.head_size
 
     @property
@@ -47,7 +47,7 @@ class DistributedBatch(Batch):
             super().grow(size)
             return
         self.size = size if size == self.n else min(self._level_size(size), self.n)
-        if not before:  # the sums of the head are not those of a level
+        if not before:  # the sums of the head do not belong to a level
             self._normal, self._known, self._done = None, 0, -1
         self._costs = np.empty(0)
 

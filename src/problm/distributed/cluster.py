@@ -1,4 +1,4 @@
-"""A Dask cluster, and data as partitions of it: tuples of columns, lazy until they are on a worker."""
+"""A Dask cluster, and data as its partitions: tuples of columns, lazy until they are on a worker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Cluster:
         self._own = ()
 
     def partitions(self, data: Any) -> tuple[list[Any], list[int] | None]:
-        """Lazy partitions, each a tuple of columns, and their lengths where they are known."""
+        """Lazy partitions, each a tuple of columns, and their lengths if known."""
         import dask
 
         items = list(data.values()) if hasattr(data, "values") and isinstance(data, dict) else data
@@ -64,7 +64,7 @@ class Cluster:
         cuts = [*range(0, source.n, rows), source.n]
         bounds = list(pairwise(cuts))
         arrays = [a for a in items if isinstance(a, np.ndarray) and not isinstance(a, np.memmap)]
-        if arrays:  # in the client's memory: a partition carries its own rows, not the whole arrays
+        if arrays:  # in the client's memory: a partition carries only its rows, not the whole arrays
             return [dask.delayed(tuple)(list(source.read(lo, hi))) for lo, hi in bounds], [hi - lo for lo, hi in bounds]
         read = dask.delayed(_read)
         return [read(source, lo, hi) for lo, hi in bounds], [hi - lo for lo, hi in bounds]

@@ -1,17 +1,18 @@
 """Solves on a Dask cluster: the same loop, with the rows on the workers.
 
-Partitions of the data live on the workers; each worker has a shard, a fixed list of them. A round sends a point out
-and gets sums of size d^2 and a few moments back (`problm.distributed.worker`). One round serves an iteration: a trial
-step comes back with the changes of batch and hold-out block *and* with the normal equations at the trial point, so that
+Partitions of the data live on the workers; each worker has a shard, a fixed list of partitions. A round sends a point
+to the workers and returns sums of size d^2 and a few moments (`problm.distributed.worker`). One round per iteration is
+enough: a trial returns the changes of batch and hold-out block *and* the normal equations at the trial point, so that
 an accepted step needs no further round before the next (`problm.distributed.batch`).
 
-Early iterations need no round at all. The first tens of thousands of rows of the random order, the *head*, are drawn by
-all partitions in proportion to their sizes and sent to the client once; batches that fit twice into it are evaluated
-there. A partition that is late with its share is asked for again elsewhere, from its lineage, with the same rows.
+Early iterations need no round at all. The first tens of thousands of rows of the random order, the *head*, are drawn
+from all partitions in proportion to their sizes and sent to the client once; batches that fit twice into the head are
+evaluated there. If a partition is late with its share, another worker recomputes it from its lineage, with the same
+rows.
 
 A worker that dies is replaced by Dask: its partitions are computed again from their lineage, its calls run again with
-the same bits, and the solve goes on. Sums come back for each partition and are added in their order, so the result does
-not depend on which worker computed what, on timing, or on the number of workers.
+the same bits, and the solve continues. Sums are returned per partition and added in their order, so the result does not
+depend on which worker computed what, on timing, or on the number of workers.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _HEAD_ROWS = 65_536
 _HEAD_BYTES = 1 << 24
 _RETRIES = 3
 _LATE = 3.0
-"""A partition is late if a worker is idle and no answer has come for this many times the usual time."""
+"""Multiple of the usual time after which a partition without an answer is late, if a worker is idle."""
 
 
 def distributed_problem(
@@ -52,7 +53,7 @@ def distributed_problem(
     ----------
     model_of : makes the model from the first few rows.
     data : a Dask array, a tuple of them, a Dask data frame, or what `problm.data.sources.open_source` takes.
-    client : a `dask.distributed.Client`, the address of a scheduler, or ``"local"`` for a cluster of this machine.
+    client : a `dask.distributed.Client`, the address of a scheduler, or ``"local"`` for a cluster on this machine.
     rng : random seed or Generator for the order of the rows.
     """
     cluster = Cluster.of(client)
@@ -65,7 +66,7 @@ def distributed_problem(
 
 
 class DistributedOrder:
-    """Where the random order was cut: levels of all partitions, and cuts of the head on the client."""
+    """Cuts of the random order: levels of all partitions, and cuts of the head on the client."""
 
     def __init__(self, counts: Sequence[int], levels: list[int]) -> None:
         self._counts = [int(count) for count in counts]
@@ -75,11 +76,11 @@ class DistributedOrder:
         """The order of the head's rows."""
 
     def size(self, level: int) -> int:
-        """Rows of a level."""
+        """Number of rows of a level."""
         return sum(shards.rows_of(level, count, self.n) for count in self._counts)
 
     def index(self, size: int) -> int:
-        """Index of the least level that holds at least ``size`` rows; made if there is none."""
+        """Index of the smallest level with at least ``size`` rows; a new one is made if there is none."""
         for i, level in enumerate(self.levels):
             if self.size(level) >= size:
                 return i
@@ -125,7 +126,7 @@ class DistributedProblem(Modelled[RowModel]):
         self._parts = [futures[i] for i in kept]
         self._counts = [int(counts[i]) for i in kept]
         self.n = sum(self._counts)
-        # Of all partitions: a call on one, though it is there, may wait behind another that its worker is late with.
+        # Ask all partitions: a call on a single one may wait behind a late partition of the same worker.
         first = _first_done(client.map(shards.few, [64] * len(kept), self._parts, pure=False)).result()
         super().__init__(_fit_threads(model_of(first), client))
         self._remote_model = client.submit(_identity, self.model, pure=False)
@@ -138,13 +139,13 @@ class DistributedProblem(Modelled[RowModel]):
         self.largest_batch = max(self.head_size // 2, self.n // 8)
         self._shards: list[tuple[str, list[int]]] = []
         self.rounds = 0
-        """Rounds of calls to all shards so far."""
+        """Number of rounds of calls to all shards so far."""
 
     def make_batch(self, theta: Theta, size: int) -> DistributedBatch:
         return DistributedBatch(self, theta, size)
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
-        """Of the head, or of everything; what lies between is a `DistributedBatch`'s."""
+        """Linearise the head or all rows; `DistributedBatch` does what lies between."""
         if lo == 0 and hi == self.n:
             parts: list[Normal] = self.ask(shards.linearize, self.request(theta, level=-1))
             return add_pairwise(parts)
@@ -170,7 +171,7 @@ class DistributedProblem(Modelled[RowModel]):
         """Ask the model for more accurate derivatives, here and on the workers."""
         if not self.model.refine_derivatives():
             return False
-        self._run = uuid.uuid4().hex  # what the workers made of the old model is of no use
+        self._run = uuid.uuid4().hex  # the workers' results for the old model are of no use
         self._remote_model = self._cluster.client.submit(_identity, self.model, pure=False)
         self._head.refine_derivatives()
         return True
@@ -182,7 +183,7 @@ class DistributedProblem(Modelled[RowModel]):
         return self.order
 
     def close(self) -> None:
-        """Give back what the workers keep, and a cluster that was made here."""
+        """Release what the workers keep, and close a cluster that was started here."""
         client = self._cluster.client
         if client.status == "running":
             client.run(shards.forget, self._run, on_error="ignore")
@@ -209,7 +210,7 @@ class DistributedProblem(Modelled[RowModel]):
                 found = {i: part for (_, indices), parts in answers for i, part in zip(indices, parts, strict=True)}
                 return [found[i] for i in range(len(self._parts))]
             except Exception as error:
-                # A call whose worker died is run again by Dask; one that it gave up for it is asked for anew.
+                # Dask repeats a call whose worker died; a call that Dask gave up is submitted again.
                 lost = type(error).__name__ in ("KilledWorker", "FutureCancelledError", "CancelledError")
                 if not lost or attempt == _RETRIES - 1:
                     raise
@@ -220,7 +221,7 @@ class DistributedProblem(Modelled[RowModel]):
         return [client.submit(function, theta, self._remote_model, part, pure=False) for part in self._parts]
 
     def _assign(self) -> list[tuple[str, list[int]]]:
-        """Shards: the partitions that are on one worker, in the order of the partitions."""
+        """Shards: the partitions on each worker, in the order of the partitions."""
         from distributed import wait
 
         wait(self._parts)
@@ -233,7 +234,7 @@ class DistributedProblem(Modelled[RowModel]):
         return [(worker or some, indices) for worker, indices in sorted(found.items(), key=lambda item: item[1])]
 
     def _local_head(self, rows: int) -> Problem:
-        """The head of the random order as a problem on the client; late partitions are asked for a second time."""
+        """The head of the random order as a problem on the client; late partitions are requested a second time."""
         client = self._cluster.client
         wanted = [shards.rows_of(rows, count, self.n) for count in self._counts]
         calls = [
@@ -241,7 +242,7 @@ class DistributedProblem(Modelled[RowModel]):
         ]
         again: dict[int, Any] = {}
         began, late, count = time.perf_counter(), math.inf, len(calls)
-        # The second call fails where a partition's lineage leads to data that only the cluster has: then wait on.
+        # The second call fails if a partition's lineage leads to data that only the cluster has; then keep waiting.
         while missing := [i for i, call in enumerate(calls) if not (call.done() or _finished(again.get(i)))]:
             elapsed = time.perf_counter() - began
             if len(missing) < count:
@@ -255,7 +256,7 @@ class DistributedProblem(Modelled[RowModel]):
         return self.model.problem(joined, np.random.default_rng([self._seed, len(calls)]))
 
     def _head_again(self, index: int, rows: int, idle: list[str]) -> Any:
-        """The same rows from the partition's lineage, by an idle worker on its own."""
+        """The same rows from the partition's lineage, computed by an idle worker alone."""
         return self._cluster.client.submit(
             _head_here, self._seed, index, rows, _Lineage(self._lazy[index]),
             pure=False, workers=idle, allow_other_workers=True,
@@ -263,7 +264,7 @@ class DistributedProblem(Modelled[RowModel]):
 
 
 class _Lineage:
-    """A lazy partition that Dask does not look into: as a graph it would wait for the one that is late."""
+    """A lazy partition that is opaque to Dask: as a graph it would wait for the late one."""
 
     def __init__(self, part: Any) -> None:
         self.part = part
@@ -295,7 +296,7 @@ def _identity(model: RowModel) -> RowModel:
 
 
 def _fit_threads(model: RowModel, client: Any) -> RowModel:
-    """A compiled model uses the threads that a worker was given, not all cores of its machine."""
+    """Let a compiled model use the threads of a worker, not all cores of its machine."""
     if getattr(model, "threads", 0) is None:
         workers = client.scheduler_info()["workers"].values()
         model.threads = min((int(w["nthreads"]) for w in workers), default=1)  # type: ignore[attr-defined]

@@ -1,13 +1,13 @@
-"""What a worker of a cluster does: sums over its partitions, and nothing that could not be done again elsewhere.
+"""Functions that run on the workers of a cluster: sums over partitions, which any other worker can repeat.
 
-A shard is a list of partitions; a call answers for each of them, in sums of size d^2. Every answer is a function of the
-partition, the request and nothing else, so a worker that dies is replaced by running the same call on another one: the
-same bits come back, and as the client adds up the partitions in their own order, so does the same solve. What is kept
-between calls (the gathered rows of the batch, their costs at the last points) only saves work.
+A shard is a list of partitions; a call returns sums of size d^2 for each of them. Every answer depends only on the
+partition and the request. If a worker dies, the same call runs on another one and returns the same bits. The client
+adds the partitions in their own order, so the solve is the same. Data kept between calls (the gathered rows of the
+batch, their costs at the last points) only save work.
 
-Partition p of n_p of all N rows has a random order of its own. Level L of the batch holds the first ``ceil(L n_p / N)``
-rows of each: a stratified sample with the same share of every partition. Costs are always computed between the same
-cuts, so that they have the same bits whether they were kept or not.
+Partition p, with n_p of all N rows, has its own random order. Level L of the batch holds the first ``ceil(L n_p / N)``
+rows of each partition: a stratified sample with the same share of every partition. Costs are always computed between
+the same cuts, so that they have the same bits whether they were kept or not.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ..solver.problem import Theta
 Array = NDArray[np.float64]
 Columns = tuple[NDArray[Any], ...]
 _POINTS = 2
-"""Points whose costs are kept: the current one and the trial."""
+"""Number of points whose costs are kept: the current one and the trial."""
 _RUNS = 2
-"""Solves whose gathered rows are kept."""
+"""Number of solves whose gathered rows are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +44,25 @@ class Request:
     share: tuple[int, ...]
     """Levels at which the order has been cut so far, ascending."""
     n: int
-    """Rows of all partitions."""
+    """Number of rows of all partitions."""
     theta: Theta
     trial: Theta = None
     level: int = 0
-    """Index in ``share`` of the batch's level; -1 for everything."""
+    """Index in ``share`` of the batch's level; -1 for all rows."""
     known: int = -1
-    """Index of the level whose sums are known at ``theta``, -1 for none: a linearisation is of what lies between."""
+    """Index of the level whose sums are known at ``theta``, -1 for none: only the rows between are linearised."""
     held: int = 0
-    """Index of the level that the hold-out block reaches to."""
+    """Index of the level at which the hold-out block ends."""
     outer: bool = True
 
 
 def rows_of(level: int, rows: int, n: int) -> int:
-    """Rows of a partition with ``rows`` of all ``n`` rows that belong to a level."""
+    """Number of rows of a level in a partition with ``rows`` of all ``n`` rows."""
     return -(-level * rows // n)
 
 
 class _Part:
-    """A partition on this worker: its problem, and costs that were computed."""
+    """A partition on this worker: its problem, and computed costs."""
 
     def __init__(self, model: RowModel, columns: Columns, seed: int, index: int) -> None:
         self.problem: Any = model.problem(columns, np.random.default_rng([seed, index]))
@@ -82,7 +82,7 @@ class _Part:
         return ends
 
     def costs(self, theta: Theta, ends: Sequence[int], first: int, last: int) -> Array:
-        """Costs at a point of the rows from cut ``first`` to cut ``last``."""
+        """Costs of the rows from cut ``first`` to cut ``last`` at a point."""
         key = point_key(theta)
         if key not in self._points:
             self._points.append(key)
@@ -112,7 +112,7 @@ _lock = threading.Lock()
 
 
 def point_key(theta: Theta) -> bytes:
-    """Bytes that tell points apart."""
+    """Bytes that identify a point."""
     if isinstance(theta, np.ndarray):
         return theta.tobytes()
     if isinstance(theta, (tuple, list)):
@@ -132,14 +132,14 @@ def _part(request: Request, model: RowModel, columns: Columns, index: int) -> _P
 
 
 def forget(run: str) -> None:
-    """Give back what is kept for a solve."""
+    """Release everything that is kept for a solve."""
     with _lock:
         for name in [n for n in _parts if n[0] == run]:
             del _parts[name]
 
 
 def linearize(request: Request, model: RowModel, indices: Sequence[int], *columns: Columns) -> list[Normal]:
-    """Sums over partitions, from the known level (or the beginning) to the batch's; everything at level -1."""
+    """Sums over partitions, from the known level (or the beginning) to that of the batch; all rows at level -1."""
     parts: list[Normal] = []
     for index, own in zip(indices, columns, strict=True):
         part = _part(request, model, own, index)
@@ -153,12 +153,12 @@ def linearize(request: Request, model: RowModel, indices: Sequence[int], *column
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a partition tells about a trial step."""
+    """Answer of a partition about a trial step."""
 
     inside: Moments | None
     outside: Moments | None
     normal: Normal
-    """At the trial point: if the step is accepted, the next round has begun already."""
+    """Sums at the trial point: if the step is accepted, they save a round."""
 
 
 def trial(request: Request, model: RowModel, indices: Sequence[int], *columns: Columns) -> list[Trial]:
@@ -179,13 +179,13 @@ def _changes(part: _Part, request: Request, ends: Sequence[int], first: int, las
 
 
 def merge(parts: Sequence[Moments | None]) -> Moments | None:
-    """Moments of all parts together; None of nothing."""
+    """Moments of all parts together; None if there are none."""
     found = [p for p in parts if p is not None]
     return Moments.merge(found) if found else None
 
 
 def cost(request: Request, model: RowModel, indices: Sequence[int], *columns: Columns) -> list[float]:
-    """Sums of the costs of the batch's rows, or of everything."""
+    """Sums of the costs of the batch's rows, or of all rows."""
     total = []
     for index, own in zip(indices, columns, strict=True):
         part = _part(request, model, own, index)
@@ -226,5 +226,5 @@ def length(columns: Columns) -> int:
 
 
 def few(count: int, columns: Columns) -> Columns:
-    """The first rows."""
+    """The first ``count`` rows."""
     return tuple(c[:count] for c in columns)

@@ -14,7 +14,7 @@ from .node import topological
 
 
 class Combinable(Protocol):
-    """What this module reads of a model, which is a dataclass."""
+    """What this module reads from a model, which is a dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -34,7 +34,7 @@ M = TypeVar("M", bound=Combinable)
 
 
 def add(left: M, right: M | float) -> M:
-    """The sum of models, whose terms stay known; a number goes into the last term."""
+    """The sum of models, with its list of terms; a number is added to the last term."""
     if isinstance(right, float | int):
         number, terms = float(right), _terms(left)
         return _sum([*terms[:-1], _changed(terms[-1], lambda body: body + number)])
@@ -56,7 +56,7 @@ def multiply(left: M, right: M, op: str = "mul") -> M:
 
 
 def convolve(model: M, shifts: Sequence[float], weights: Sequence[float]) -> M:
-    """The model seen through an instrument: ``sum over j of weights[j] * model(x - shifts[j])``."""
+    """The model convolved with an instrument's response: ``sum over j of weights[j] * model(x - shifts[j])``."""
     at, heights = np.asarray(shifts, dtype=np.float64), np.asarray(weights, dtype=np.float64)
     if at.shape != heights.shape or at.ndim != 1 or not 1 <= len(at) <= 200:
         raise ValueError("convolve: shifts and weights must have the same length, 1 to 200")
@@ -107,7 +107,7 @@ def _sum(terms: Sequence[M]) -> M:
 
 
 def _side_by_side(terms: Sequence[Combinable]) -> tuple[list[Expression], tuple[str, ...]]:
-    """The bodies with parameters of their own, and the names; the k-th term's get _k where another has the same."""
+    """The bodies with separate parameters, and their names; a name that occurs twice gets the number of its term."""
     counts = {n: sum(n in t.parameters for t in terms) for t in terms for n in t.parameters}
     bodies: list[Expression] = []
     names: list[str] = []

@@ -172,7 +172,7 @@ class _Lowering:
 
 
 def _fused(nodes: list[_Node], roots: Sequence[int]) -> dict[int, _Node]:
-    """The nodes that the roots need, products and reciprocals that are used once merged into their user."""
+    """The nodes that the roots need; products and reciprocals that are used once are merged into their user."""
     uses: Counter[int] = Counter(roots)
     stack, seen = list(roots), set(roots)
     while stack:
@@ -281,7 +281,7 @@ def assemble(residuals: Sequence[Expression], jacobian: Sequence[Sequence[Expres
 
 
 Instruction = tuple[int, list[int], tuple[int, int, int]]
-"""Opcode; slots of the result and of a, b, c; scalars s, t, u as serial numbers."""
+"""Opcode, slots of the result and of a, b, c, and scalars s, t, u as serial numbers."""
 
 
 def _allocate(
@@ -389,7 +389,7 @@ def _vector_address(op: int) -> int:
 
 
 def _scalar_address(op: int) -> int:
-    """As `_vector_address`, for a scalar instruction."""
+    """Like `_vector_address`, for a scalar instruction."""
     if op in (tape.ADD, tape.SUB, tape.MUL, tape.DIV, tape.NEG):
         return 0
     from ..kernels.tape_functions import SCALARS, scalar

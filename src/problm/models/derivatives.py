@@ -1,8 +1,8 @@
 r"""Exact derivatives of expressions, by reverse accumulation.
 
-With the adjoint ``A_v = df/dv`` of every node, ``A_f = 1`` and ``A_u = sum over the nodes v made from u of A_v dv/du``,
-nodes visited from the output backwards. One sweep gives the derivatives with respect to all parameters, as expressions
-that share the model's nodes.
+Every node v has an adjoint ``A_v = df/dv``, with ``A_f = 1`` and ``A_u = sum over the nodes v made from u of A_v
+dv/du``; nodes are visited from the output backwards. One sweep gives the derivatives with respect to all parameters, as
+expressions that share the model's nodes.
 
 Examples
 --------

@@ -131,7 +131,7 @@ class Expression(Node):
     __bool__ = __float__ = __int__ = __index__ = __complex__ = __iter__ = __len__ = __refuse
 
     def __getattr__(self, name: str) -> Any:
-        # NumPy asks the elements of an object array for a method: np.exp(array) calls element.exp().
+        # For an object array NumPy calls a method of the elements: np.exp(array) calls element.exp().
         if name in FUNCTIONS:
             return lambda *rest: FUNCTIONS[name](self, *rest)
         raise AttributeError(name)
@@ -143,7 +143,7 @@ class Expression(Node):
         return _call_array_function(function, args, options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _node, (self.op, self.args, self.value)  # unpickling makes it again, and shares it
+        return _node, (self.op, self.args, self.value)  # unpickling recreates the node, shared with equal ones
 
 
 _nodes: WeakValueDictionary[tuple[object, ...], Expression] = WeakValueDictionary()
@@ -178,7 +178,7 @@ def variable(index: int) -> Expression:
 
 
 def as_expression(value: Any) -> Expression:
-    """An expression as it is; a number or a 0-d array as a constant."""
+    """Return an expression unchanged; turn a number or a 0-d array into a constant."""
     if isinstance(value, Expression):
         return value
     if isinstance(value, int | float | np.number | np.bool_) or (isinstance(value, np.ndarray) and value.ndim == 0):
@@ -196,7 +196,7 @@ def _binary(op: str, left: Any, right: Any) -> Expression:
 
 
 def _call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-    """What ``__array_ufunc__`` returns: an expression, or an object array of them where an input is an array."""
+    """The result of ``__array_ufunc__``: an expression, or an object array of expressions if an input is an array."""
     apply = UFUNCS.get(ufunc.__name__)
     if apply is None or method != "__call__" or options:
         raise TraceError(f"numpy's {ufunc.__name__} cannot be recorded")
@@ -211,7 +211,7 @@ def _call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: di
 
 
 def _call_array_function(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
-    """What ``__array_function__`` returns: NumPy's functions that are not ufuncs."""
+    """The result of ``__array_function__``, for NumPy's functions that are not ufuncs."""
     name = getattr(function, "__name__", "?")
     if name in ("where", "clip") and len(args) == 3 and not options:
         return FUNCTIONS[name](*args)

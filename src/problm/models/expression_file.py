@@ -9,7 +9,7 @@ from .expression import NUMPY, Expression, constant, make, parameter, variable
 from .node import topological
 
 MOST_NODES = 10_000
-"""Of an expression that is read."""
+"""Largest number of nodes of an expression that is read."""
 
 
 def to_nodes(e: Expression) -> list[list[Any]]:
@@ -26,7 +26,7 @@ def to_nodes(e: Expression) -> list[list[Any]]:
 
 
 def from_nodes(nodes: Sequence[Sequence[Any]], parameters: int, variables: int) -> Expression:
-    """The inverse of `to_nodes`; a ValueError if the nodes are not an expression of so many names."""
+    """Inverse of `to_nodes`; raise ValueError if the nodes are not an expression of so many names."""
     leaves = {"parameter": (parameter, parameters), "variable": (variable, variables)}
     made: list[Expression] = []
     if len(nodes) > MOST_NODES:
@@ -39,7 +39,7 @@ def from_nodes(nodes: Sequence[Sequence[Any]], parameters: int, variables: int) 
         elif op in NUMPY and all(isinstance(k, int) and 0 <= k < len(made) for k in rest):
             made.append(make(op, *(made[k] for k in rest)))
         else:
-            raise ValueError(f"{op!r} with {rest!r} is no part of an expression")
+            raise ValueError(f"{op!r} with {rest!r} is not part of an expression")
     if not made:
         raise ValueError("an expression has at least one node")
     return made[-1]

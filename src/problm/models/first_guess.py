@@ -10,12 +10,12 @@ on the x axis, a width, a rate, a frequency, a phase, an exponent): ``x - u`` is
 * x`` a rate or, inside a sine, a frequency. Each kind has a list of candidates made from the data; frequencies come
 from the peaks of a Fourier transform. Shape parameters that never occur in the same term are searched one term after
 the other, the term that explains most first; the linear parameters of all terms found so far are refitted for each
-candidate. Sums of peaks on a background are thus peeled peak by peak. The peeling is repeated with each kind of term
-first; then each term is searched again with the others in place, and terms of the same kind (two Gaussians, say) are
-exchanged where that is better. A few steps of SciPy's Levenberg-Marquardt on the reduced data end the search.
+candidate. Sums of peaks on a background are thus found peak by peak. This is repeated with each kind of term first.
+Then each term is searched again with the others in place, and terms of the same kind (such as two Gaussians) are
+exchanged if that is better. A few steps of SciPy's Levenberg-Marquardt on the reduced data end the search.
 
-The search uses at most `SAMPLE` points: a random sample, then medians of up to `BINS` bins, or `FEW` points of it
-where there are oscillations, which bins would average out, or several variables.
+The search uses at most `SAMPLE` points: a random sample, reduced to medians of up to `BINS` bins, or to `FEW` points if
+there are oscillations, which bins would average out, or several variables.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UNDEFINED = 1e150
 
 
 class Guessable(Protocol):
-    """What a first guess needs of a model."""
+    """What a first guess needs from a model."""
 
     @property
     def body(self) -> Expression | None: ...
@@ -62,7 +62,7 @@ def start(model: Guessable, x: Any, y: Any) -> Array:
     Parameters
     ----------
     model
-        With an expression.
+        A model with an expression.
     x
         (N,) for one variable; (k, N) or (N, k) for several.
     y
@@ -83,10 +83,10 @@ def start(model: Guessable, x: Any, y: Any) -> Array:
 
 
 def alternatives(model: Guessable, x: Any, y: Any, count: int = 6, trials: int = 2_000) -> list[Array]:
-    """Other starts than `start`, the best first: random shapes between the candidates, after a few steps each.
+    """Starts other than `start`, best first: random shapes between the candidates, after a few steps each.
 
-    Where the terms of a model hide one another, or a period is mistaken for its half, the search term by term ends in a
-    wrong valley; all shapes drawn at once are another chance. Models without shape parameters have no alternatives.
+    If the terms of a model hide each other, or a period is mistaken for its half, the search term by term ends in a
+    wrong minimum; drawing all shapes at once is another chance. Models without shape parameters have no alternatives.
     """
     search, _, roles, candidates = _prepared(model, x, y)
     if not roles:
@@ -204,11 +204,11 @@ class Search:
             upright = best.copy()
             upright[i] = abs(best[i])
             if shape.role == "width" and self.cost(upright) <= self.cost(best) * (1.0 + 1e-12):
-                best = upright  # a width that only occurs squared
+                best = upright  # the sign of a width that only occurs squared does not matter
         return best
 
     def _sweep(self, theta: Array, groups: list[list[int]], candidates: dict[int, Array]) -> Array:
-        """Search each group again with the others fixed: the first ones were placed before the others."""
+        """Search each group again with the others fixed, because the first ones were placed without them."""
         everything = {i for g in groups for i in g}
         for group in groups:
             tried = np.concatenate([theta[None, :], combinations(group, candidates, theta)])
@@ -216,7 +216,7 @@ class Search:
         return theta
 
     def _peel(self, groups: list[list[int]], candidates: dict[int, Array], first: int | None) -> list[Array]:
-        """Groups of shape parameters placed one after the other; several points for the last."""
+        """Place groups of shape parameters one after the other; return several points for the last group."""
         theta = np.ones(self.d)
         theta[self.linear] = 0.0
         left = list(groups)
@@ -238,13 +238,13 @@ class Search:
         return list(points)
 
     def _active(self, placed: set[int]) -> list[int]:
-        """Linear parameters whose term needs no shape parameter that is not placed yet."""
+        """Linear parameters whose terms depend only on placed shape parameters."""
         return [k for k in self.linear if self.depends[k] <= placed]
 
     def matrices(self, points: Array, placed: set[int]) -> tuple[Array, Array, list[int]]:
         """``g_k`` (points, k, n) and ``y - g_0`` (points, n)."""
         active = self._active(placed)
-        # What is the same for all points is evaluated once.
+        # Terms that are the same for all points are evaluated once.
         same = (points == points[0]).all(axis=0)
         theta = [points[:1, i, None] if same[i] else points[:, i, None] for i in range(self.d)]
         for k in self.linear:
@@ -289,7 +289,7 @@ class Search:
         return cost if np.isfinite(cost) and np.isfinite(theta).all() else np.inf
 
     def descend(self, theta: Array, free: list[int], steps: int = 30) -> Array:
-        """A few steps on some of the parameters."""
+        """Take a few steps on some of the parameters."""
         if len(self.target) < len(free):
             return theta
         x = tuple(self.few) if len(self.few) > 1 else self.few[0]
@@ -314,7 +314,7 @@ class Search:
 
 
 def _distinct(points: list[Array], shape: list[int]) -> list[Array]:
-    """The points without those whose shape parameters are nearly those of an earlier one."""
+    """The points without near duplicates in their shape parameters."""
     kept: list[Array] = []
     for point in points:
         if not any(np.allclose(point[shape], other[shape], rtol=0.02) for other in kept):
@@ -323,7 +323,7 @@ def _distinct(points: list[Array], shape: list[int]) -> list[Array]:
 
 
 def _exchanges(theta: Array, groups: list[list[int]], roles: dict[int, Shape]) -> list[Array]:
-    """The point with the shapes of groups of the same roles exchanged, up to four of them."""
+    """Up to four points in which the shapes of groups with the same roles are exchanged."""
     kinds: dict[tuple[str, ...], list[list[int]]] = {}
     for group in groups:
         kinds.setdefault(tuple(roles[i].role for i in group), []).append(group)
@@ -339,13 +339,13 @@ def _exchanges(theta: Array, groups: list[list[int]], roles: dict[int, Shape]) -
 
 
 def _valleys(cost: Array, sizes: list[int]) -> NDArray[np.int64]:
-    """Places of the lowest points: of a whole grid those that lie below their neighbours, the lowest first."""
+    """Indices of the lowest points, lowest first; on a whole grid those below their neighbours."""
     low = np.arange(len(cost))
     if len(cost) == np.prod(sizes):
         grid = cost.reshape(sizes)
         low = np.flatnonzero(grid <= ndimage.minimum_filter(grid, 3, mode="nearest"))
     order = low[np.argsort(cost[low], kind="stable")]
-    _, first = np.unique(cost[order], return_index=True)  # a plain, where a parameter does not matter, counts once
+    _, first = np.unique(cost[order], return_index=True)  # a plateau, where a parameter does not matter, counts once
     return order[np.sort(first)[:_POLISHED]]
 
 

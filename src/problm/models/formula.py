@@ -42,14 +42,14 @@ _ARGUMENTS = {"arctan2": 2, "atan2": 2, "hypot": 2, "minimum": 2, "maximum": 2, 
 
 
 class FormulaError(ValueError):
-    """A formula that cannot be read; the message points at the place."""
+    """Raised for a formula that cannot be read; the message points at the position."""
 
 
 @dataclass
 class _Parser:
     text: str
     names: list[str] = field(default_factory=list)
-    """Names of variables and parameters, in order of appearance; name k becomes parameter k for now."""
+    """Names of variables and parameters, in order of appearance; name k becomes parameter k at first."""
     tokens: list[tuple[str, str, int]] = field(default_factory=list)
     at: int = 0
     depth: int = 0
@@ -193,19 +193,19 @@ def _default_variables(names: Sequence[str], response: str | None) -> tuple[str,
     if not found:
         raise FormulaError(
             f"formula: none of its names ({', '.join(names) or 'there are none'}) is x, x1, x2, ... or t; "
-            "say which are data, for example variables=('u',)"
+            "name the data, for example variables=('u',)"
         )
     doubtful = [n for n in ("y", "z") if n in names and n != response]
     if doubtful:
         raise FormulaError(
-            f"formula: is {doubtful[0]!r} data or a parameter? Say which names are data: "
+            f"formula: is {doubtful[0]!r} data or a parameter? Name the data: "
             f"variables={(*found, *doubtful)!r} or variables={tuple(found)!r}"
         )
     return tuple(found)
 
 
 def formula(text: str, variables: Sequence[str] | str | None = None) -> Model:
-    """A model from a formula, with exact derivatives, ready to run: nothing is compiled.
+    """Make a model with exact derivatives from a formula; nothing is compiled.
 
     Parameters
     ----------
@@ -214,13 +214,13 @@ def formula(text: str, variables: Sequence[str] | str | None = None) -> Model:
         functions (exp, log, sqrt, sin, tanh, erf, voigt, where(condition, yes, no), ...; a wrong name lists them). A
         response may be given on the left: ``"y ~ a*x + b"``.
     variables : sequence of str, optional
-        Which names are data. By default x, and x1, x2, ...; t where there is no x. All other names are parameters,
-        in the order in which they appear.
+        Names of the data. By default x, and x1, x2, ...; t if there is no x. All other names are parameters, in the
+        order in which they appear.
 
     Returns
     -------
     `Model`
-        For `problm.curve_fit` and `problm.least_squares`; also callable as ``model(x, *parameters)``.
+        A model for `problm.curve_fit` and `problm.least_squares`, also callable as ``model(x, *parameters)``.
 
     Raises
     ------

@@ -1,7 +1,8 @@
 """First guesses for many curves of one model at once.
 
 For each shape of a grid the linear parameters span a space that is the same for all curves with a common x. With an
-orthonormal basis Q of it, what is left of a curve y is ``|y|^2 - |Q^T y|^2``: one matrix product for all curves.
+orthonormal basis Q of it, the remaining sum of squares of a curve y is ``|y|^2 - |Q^T y|^2``: one matrix product for
+all curves.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
     Parameters
     ----------
     model
-        Of one variable, with an expression.
+        A model of one variable, with an expression.
     x : (n,)
     y : (B, n)
     weights : (B, n)
-        Factors of the residuals, 0 where a point is missing.
+        Factors of the residuals, 0 for missing points.
 
     Returns
     -------
@@ -67,7 +68,7 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
 
 
 def model_guess(model: Guessable, x: Array, typical: Array, linear: list[int]) -> Array:
-    """The shape of the typical curve by the search for a single one."""
+    """The shape of the typical curve, found by the search for a single curve."""
     from .first_guess import start
 
     theta = start(model, x, typical)
@@ -76,14 +77,14 @@ def model_guess(model: Guessable, x: Array, typical: Array, linear: list[int]) -
 
 
 def _candidates(role: Shape, x: Array, typical: Array) -> Array:
-    if role.role == "frequency":  # curves differ in theirs
+    if role.role == "frequency":  # curves may have different frequencies
         span = float(np.ptp(x)) or 1.0
         return np.arange(0.5, 0.5 * len(x), 0.25) / span * (2.0 * np.pi / role.slope)
     return candidates_of(role, [x], [x], typical)
 
 
 def _lowest(Q: Array, fixed_part: Array, targets: Array) -> NDArray[np.int64]:
-    """(B,) the shape that leaves least of each curve; single precision is enough to choose one."""
+    """(B,) the best shape for each curve; single precision is enough to choose one."""
     shapes, _, k = Q.shape
     bases = [np.ascontiguousarray(Q[:, :, j].T, dtype=np.float32) for j in range(k)]
     size = np.einsum("cn,cn->c", fixed_part, fixed_part)
@@ -105,7 +106,7 @@ def _lowest(Q: Array, fixed_part: Array, targets: Array) -> NDArray[np.int64]:
 
 
 def _without_gaps(x: Array, y: Array, weights: Array) -> Array:
-    """The curves with missing points between their neighbours."""
+    """The curves with missing points interpolated between their neighbours."""
     filled = y.copy()
     order = np.argsort(x)
     for b in np.flatnonzero((weights == 0.0).any(axis=1)):

@@ -1,7 +1,7 @@
 """Models of curves and of rows of residuals that run compiled.
 
-A `Model` knows its function as an expression (a formula, a ready-made model) or as a Python function that is
-recorded when the number of columns is known. It makes `problm.kernels.kernel.Kernel` objects for the front door,
+A `Model` holds its function as an expression (a formula, a ready-made model) or as a Python function that is
+recorded when the number of columns is known. It makes `problm.kernels.kernel.Kernel` objects for the front doors,
 evaluates itself and its derivatives, and guesses a start.
 """
 
@@ -35,7 +35,7 @@ class Model:
     """A model to fit: ``model(x, *parameters)``, with derivatives, for `curve_fit` and `least_squares`.
 
     Made by `problm.formula`, `problm.model` and the functions of `problm.models`. Models of the same variables can be
-    added, subtracted, multiplied and divided, and scaled by numbers. Parameters of the terms that have the same name
+    added, subtracted, multiplied and divided, and scaled by numbers. Parameters of different terms with the same name
     get the suffixes _1, _2, ... (or see `prefixed`).
 
     Examples
@@ -56,7 +56,7 @@ class Model:
     function: Callable[..., Any] | None = None
     derivative: Callable[..., Any] | None = None
     terms: tuple[Model, ...] = ()
-    """The models of which this is the sum."""
+    """The terms, if the model is a sum."""
     kind: str = ""
     """Name of a ready-made model."""
     _made: dict[Any, Any] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.parameters, self.variables, self.response, self.body, self.function, self.derivative)
-        return Model, (*parts, self.terms, self.kind)  # programs are made again
+        return Model, (*parts, self.terms, self.kind)  # programs are recreated
 
     @property
     def expression(self) -> str:
@@ -122,7 +122,7 @@ class Model:
         return replace(self, parameters=tuple(f"{prefix}{n}" for n in self.parameters), _made={})
 
     def convolved(self, shifts: Sequence[float], weights: Sequence[float]) -> Model:
-        """The model seen through an instrument: ``sum over j of weights[j] * model(x - shifts[j])``."""
+        """The model convolved with an instrument's response: ``sum over j of weights[j] * model(x - shifts[j])``."""
         return arithmetic.convolve(self, shifts, weights)
 
     def __call__(self, x: Any, *parameters: float) -> Any:
@@ -148,7 +148,7 @@ class Model:
         """A start for the fit of ``y`` at ``x``, from the data; ones for a user's function."""
         if self.body is None:
             if not self.parameters:
-                raise ValueError(f"p0 is needed: {self.expression} does not say how many parameters it has")
+                raise ValueError(f"p0 is needed: the number of parameters of {self.expression} is unknown")
             return np.ones(len(self.parameters))
         from . import first_guess as guesses
 
@@ -157,7 +157,7 @@ class Model:
     def curve_kernel(
         self, n_variables: int, n_parameters: int, weighting: str | None, loss: Loss, threads: int | None
     ) -> Kernel:
-        """For columns x..., y[, sigma]: residuals ``(f(x) - y) / sigma``."""
+        """Kernel of the residuals ``(f(x) - y) / sigma`` of columns x..., y[, sigma]."""
         if weighting not in (None, "sigma"):
             raise ValueError(f"weighting must be None or 'sigma', got {weighting!r}")
         weighted = weighting is not None
@@ -188,10 +188,10 @@ class Model:
     def residual_kernel(
         self, shapes: Sequence[int] | int, n_parameters: int, loss: Loss, threads: int | None
     ) -> Kernel:
-        """For rows of data: residuals of ``row(theta, *columns)``.
+        """Kernel of the residuals ``row(theta, *columns)`` of rows of data.
 
         ``shapes`` are the widths of the arrays; an array of width k > 1 is passed to the function as k values. A
-        formula takes its variables and, if one more column is there, the response: ``f - y``.
+        formula takes its variables and, if there is one more column, the response: ``f - y``.
         """
         widths = (1,) * shapes if isinstance(shapes, int) else tuple(shapes)
         if self.body is not None and sum(widths) == len(self.variables) + 1:
@@ -211,7 +211,7 @@ class Model:
         return self._kernel(("rows", widths, n_parameters), residual, compiled, loss, threads)
 
     def _kernel(self, key: Any, traced: Any, compiled: Any, loss: Loss, threads: int | None) -> Kernel:
-        """The kernel of a program, or of a compiled function where it cannot be recorded; made once."""
+        """The kernel of a program, or of a compiled function if it cannot be recorded; made once."""
         from ..kernels.kernel import Kernel
 
         if key not in self._made:
@@ -344,20 +344,21 @@ def _sized(found: list[Expression], wanted: int) -> list[Expression]:
 
 
 def model(function: Callable[..., Any], jacobian: Callable[..., Any] | None = None) -> Model:
-    """A Python function of one row as a compiled model.
+    """Make a compiled model from a Python function of one row.
 
-    The function is recorded by calling it once with symbols, and differentiated exactly; nothing is compiled. Where
-    it cannot be recorded (an ``if`` on a value, a loop until convergence), Numba compiles it and derivatives come from
+    The function is recorded by calling it once with symbols, and differentiated exactly; nothing is compiled. If it
+    cannot be recorded (an ``if`` on a value, a loop until convergence), Numba compiles it, and derivatives come from
     the complex step or central differences.
 
     Parameters
     ----------
     function : callable
-        ``f(x, *parameters)`` for `problm.curve_fit`: the value at one point, ``x`` being a number, or k numbers for k
+        ``f(x, *parameters)`` for `problm.curve_fit`: the value at one point; ``x`` is a number, or k numbers for k
         variables. ``row(theta, *row)`` for `problm.least_squares`: the residual, or p residuals, of one row of the
         data; an array with k columns gives k values.
     jacobian : callable, optional
-        The same arguments; derivatives with respect to the parameters, d or (p, d) values.
+        A function of the same arguments that returns the derivatives with respect to the parameters, d or (p, d)
+        values.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Nodes of expressions: what they hold, their order, and their text with no more parentheses than it needs."""
+"""Nodes of expressions: their content, their order, and their text with as few parentheses as possible."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Node:
     """Value of a constant, index of a parameter or variable, else 0."""
     serial: int
     rowwise: bool
-    """Whether it depends on the data, and so differs from row to row."""
+    """Whether the node depends on the data, and so differs from row to row."""
     parametric: bool
-    """Whether it depends on a parameter."""
+    """Whether the node depends on a parameter."""
 
     def __repr__(self) -> str:
         return f"<expression {to_text(self)}>"

@@ -1,10 +1,11 @@
 """Row functions that cannot be recorded as expressions, compiled by Numba.
 
-A function with an ``if`` on its arguments, a loop until convergence or the like is compiled as it is and called row by
-row inside an evaluator. Its derivatives come from the user's Jacobian, compiled too; else from the complex step ``Im
-f(theta + ih) / h``, exact to rounding, if the function compiles for complex numbers and agrees there with differences;
-else from central differences. The code is compiled in the process and not cached on disk, because the code of a closure
-does not determine the values that it closes over. Compiling takes a second or two.
+A function with an ``if`` on its arguments, a loop until convergence or similar is compiled unchanged and called row by
+row inside an evaluator. Its derivatives come from the user's Jacobian, which is compiled as well. Without one they come
+from the complex step ``Im f(theta + ih) / h``, which is exact to rounding, if the function compiles for complex numbers
+and agrees there with differences; otherwise from central differences. The code is compiled in the process and not
+cached on disk, because the code of a closure does not determine the values that it closes over. Compiling takes a
+second or two.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from .tracing import Rules, instrumented, names_in
 
 Array = NDArray[np.float64]
 _STEP = 1e-30
-# For Numba: the functions that it calls compiled too, and for the complex step ``cmath`` in place of ``math``.
+# Rules for Numba: called functions are compiled as well, and the complex step uses ``cmath`` in place of ``math``.
 _REAL = Rules({}, wrap=njit)
 _COMPLEX = Rules(
     {id(math): cmath}
     | {id(getattr(math, name)): getattr(cmath, name) for name in dir(cmath) if callable(getattr(math, name, None))},
     wrap=njit,
 )
-# Defined for complex numbers, but not the derivative's continuation of the real function.
+# Defined for complex numbers, but not the analytic continuation of the real function.
 _NOT_ANALYTIC = {"abs", "fabs", "absolute", "real", "imag", "conj", "conjugate", "angle", "sign", "copysign", "hypot"}
 
 
 @dataclass(frozen=True)
 class RowEvaluator:
-    """A compiled evaluator, the number of residuals in a row, and how derivatives are computed."""
+    """A compiled evaluator, the number of residuals per row, and how derivatives are computed."""
 
     evaluator: Any
     components: int
@@ -50,7 +51,7 @@ class RowEvaluator:
 
 
 def _store(out: Any, value: Any) -> None:
-    """Only a name: compiled code gets the overload below."""
+    """A placeholder; compiled code uses the overload below."""
     raise NotImplementedError
 
 
@@ -119,7 +120,7 @@ def _taker(widths: Sequence[int]) -> Any:
 def _caller(
     function: Callable[..., Any], widths: Sequence[int], n_parameters: int, curve: bool, rules: Rules = _REAL
 ) -> Any:
-    """Compiled ``(theta, rows, i, out)``: the function's values for row i, flat."""
+    """Compiled ``(theta, rows, i, out)`` that writes the function's values for row i, flat."""
     inner = njit(instrumented(function, rules))
     take = _taker(widths)
     if curve:
@@ -136,7 +137,7 @@ def _caller(
 
 
 def _count(function: Callable[..., Any], widths: Sequence[int], n_parameters: int, curve: bool) -> int:
-    """Residuals in a row, from a call."""
+    """Number of residuals per row, from a call."""
     if curve:
         return 1
     function = getattr(function, "py_func", function)
@@ -163,9 +164,9 @@ def row_evaluator(
     function
         ``f(x, *params)`` for a curve, else ``row(theta, *columns)`` with p residuals.
     jacobian
-        The same arguments; derivatives with respect to the parameters, d or (p, d) numbers.
+        A function of the same arguments that returns derivatives with respect to the parameters, d or (p, d) numbers.
     widths
-        Widths of the columns that the function takes; a curve's y (if it is a target) and sigma follow them.
+        Widths of the columns that the function takes; a curve's y (if there is a target) and sigma follow them.
     """
     name = getattr(function, "__name__", "the function")
     try:

@@ -1,4 +1,4 @@
-"""Roles of the parameters of a formula, from their places in it, and values to try for them.
+"""Roles of the parameters of a formula, from their positions in it, and values to try for them.
 
 *Linear* parameters multiply a term. Each of the others, the *shape* parameters, has a role: a position on the x axis, a
 width, a rate, a frequency, a phase, an exponent; and each role has candidates that follow from the data.
@@ -55,13 +55,14 @@ def shape_groups(by: list[Expression], body: Expression, linear: list[int], shap
 
 
 def role_of(body: Expression, index: int) -> Shape:
-    """What kind of quantity a parameter is, from how it meets the data; where it does so often, what says most."""
+    """The kind of quantity that a parameter is, from how it is combined with the data; the most specific one if there
+    are several."""
     above: dict[int, list[Expression]] = {}
     for node in topological([body]):
         for a in node.args:
             above.setdefault(a.serial, []).append(node)
     shapes: list[Shape] = []
-    # Upwards from the parameter, to the nodes where it meets the data: (node, inverted, raised to a power).
+    # Walk up from the parameter to the nodes where it meets the data: (node, inverted, raised to a power).
     left = [(ex.parameter(index), False, False)]
     while left:
         node, inverse, power = left.pop()
@@ -86,7 +87,7 @@ def _meeting(
     columns = [int(n.value) for o in others for n in topological([o]) if n.op == "variable"]
     column = columns[0] if columns else 0
     wave = _next_function(parent, above) in ("sin", "cos", "tan")
-    # k*x, (x - m)/s and what is made of them have no units.
+    # k*x, (x - m)/s and expressions of them have no units.
     pure = any(n.op in ("mul", "div") and n.rowwise and n.parametric for n in topological(others))
     if parent.op in ("add", "sub"):
         if wave and not _product_of_shift(parent, above):
@@ -120,7 +121,7 @@ def _product_of_shift(node: Expression, above: dict[int, list[Expression]]) -> b
 
 
 def _slope(node: Expression, above: dict[int, list[Expression]], index: int) -> float:
-    """``d argument / dx`` of the wave around a node, all parameters being 1 and the others 0."""
+    """``d argument / dx`` of the wave around a node, with this parameter 1 and the others 0."""
     while above[node.serial][0].op not in ("sin", "cos", "tan"):
         node = above[node.serial][0]
     theta = np.zeros(1 + max([index, *parameters_of(node)]))
@@ -139,7 +140,7 @@ def candidates_of(shape: Shape, few: list[Array], columns: list[Array], values: 
         places = np.quantile(x, np.linspace(0.01, 0.99, 31)) if len(x) > 31 else np.unique(x)
         if shape.role == "minus position":
             return np.concatenate([-places, widths])
-        beyond = span * np.array([0.02, 0.05, 0.1, 0.2, 0.4])  # farther ones cannot be told apart
+        beyond = span * np.array([0.02, 0.05, 0.1, 0.2, 0.4])  # more distant ones cannot be distinguished
         return np.concatenate([x.min() - beyond[::-1], places, x.max() + beyond])
     if shape.role == "width":
         return widths
@@ -149,7 +150,7 @@ def candidates_of(shape: Shape, few: list[Array], columns: list[Array], values: 
         cycles = _frequencies(columns[min(shape.column, len(columns) - 1)], values)
         return np.asarray(cycles * (2.0 * np.pi / shape.slope), dtype=np.float64)
     if shape.role == "phase":
-        return np.linspace(0.0, 0.75 * np.pi, 4)  # the other half of the circle is a change of sign
+        return np.linspace(0.0, 0.75 * np.pi, 4)  # the other half of the circle only changes the sign
     if shape.role == "shift":
         return np.array([-30.0, -10.0, -3.0, -1.0, -0.3, 0.3, 1.0, 3.0, 10.0, 30.0])
     if shape.role == "exponent":
@@ -162,13 +163,13 @@ def _frequencies(x: Array, y: Array) -> Array:
     span = float(x[-1] - x[0])
     if span <= 0.0:
         return np.ones(1)
-    # Each point in its cell of a fine grid: the periodogram of uneven points, but for the width of a cell.
+    # Put each point into a cell of a fine grid: the periodogram of uneven points, up to the width of a cell.
     cells = int(min(1 << 17, max(64, 16 * len(x))))
     place = np.minimum(((x - x[0]) * (cells / span)).astype(np.int64), cells - 1)
     signal = np.bincount(place, weights=y - np.median(y), minlength=cells)
     power = np.abs(np.fft.rfft(signal, 4 * cells))[1:]
     frequency = np.arange(1, len(power) + 1) / (4.0 * span)
-    # Half a cycle over the whole range cannot be told from a trend, nor a frequency from its alias by even points.
+    # Half a cycle over the whole range looks like a trend, and even points cannot tell a frequency from its alias.
     finest = 0.5 / max(float(np.quantile(np.diff(x), 0.1)), span / cells)
     power = np.where((frequency * span >= 0.4) & (frequency <= finest), power, 0.0)
     found: list[float] = []

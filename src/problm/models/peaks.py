@@ -1,4 +1,4 @@
-"""Peaks: symmetric, skewed and split. ``amplitude`` is the height where nothing else is said.
+"""Peaks: symmetric, skewed and split. ``amplitude`` is the height unless stated otherwise.
 
 In all of them ``u = (x - center) / sigma``.
 """
@@ -18,7 +18,7 @@ _LN2, _ROOT2 = math.log(2.0), math.sqrt(2.0)
 
 @curve
 def split_lorentzian(x: E, amplitude: E, center: E, gamma_left: E, gamma_right: E) -> E:
-    """``amplitude / (1 + ((x - center) / gamma)**2)`` with a half width of its own on each side."""
+    """``amplitude / (1 + ((x - center) / gamma)**2)`` with a separate half width on each side."""
     u = (x - center) / where(x < center, gamma_left, gamma_right)
     return amplitude / (1.0 + u * u)
 
@@ -75,11 +75,11 @@ def lognormal(x: E, amplitude: E, center: E, sigma: E) -> E:
 
 @curve
 def exponential_gaussian(x: E, area: E, center: E, sigma: E, rate: E) -> E:
-    """A Gaussian of width sigma convolved with the decay ``rate * exp(-rate * x)``, x > 0; of a given area."""
+    """A Gaussian of width sigma convolved with the decay ``rate * exp(-rate * x)``, x > 0, with a given area."""
     s, k = abs(sigma), abs(rate)
     u = (x - center) / s
     z = (s * k - u) / _ROOT2
-    # exp(z**2) erfc(z) is w(iz), which is computed without overflow for z > 0; below, erfc is not small.
+    # exp(z**2) erfc(z) is w(iz), which is computed without overflow for z > 0; for z < 0 erfc is not small.
     tail = exp(-0.5 * (u * u)) * make("w_real", 0.0 * z, make("maximum", z, constant(0.0)))
     rise = make("minimum", 0.5 * (s * k) * (s * k) - s * k * u, constant(0.0))
     return 0.5 * area * k * where(z > 0.0, tail, exp(rise) * make("erfc", make("minimum", z, constant(0.0))))
@@ -101,7 +101,7 @@ def skewed_voigt(x: E, area: E, center: E, sigma: E, gamma: E, skew: E) -> E:
 
 @curve
 def doniach(x: E, amplitude: E, center: E, sigma: E, asymmetry: E) -> E:
-    """``amplitude * cos(pi a / 2 + (1 - a) * arctan(u)) / (1 + u**2)**((1 - a) / 2)``, a being the asymmetry.
+    """``amplitude * cos(pi a / 2 + (1 - a) * arctan(u)) / (1 + u**2)**((1 - a) / 2)``, where a is the asymmetry.
 
     Doniach and Sunjic's line of metals in photoemission.
     """

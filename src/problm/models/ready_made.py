@@ -31,17 +31,17 @@ from .model import Model
 _Maker = TypeVar("_Maker", bound=Callable[..., Model])
 
 CURVES: dict[str, Callable[..., Model]] = {}
-"""The function that makes each ready-made model, by its name."""
+"""Functions that make the ready-made models, by name."""
 
 
 def listed(maker: _Maker) -> _Maker:
-    """Make a function that returns a model one of the ready-made ones."""
+    """Register a function that returns a model as a ready-made one."""
     CURVES[maker.__name__] = maker
     return maker
 
 
 def curve(formula: Callable[..., Expression]) -> Callable[[], Model]:
-    """The ready-made model ``formula(x, *parameters)``; the parameters are named after the function's arguments."""
+    """Register the ready-made model ``formula(x, *parameters)``; parameters are named after the arguments."""
     _, *names = inspect.signature(formula).parameters
 
     def maker() -> Model:
@@ -92,7 +92,7 @@ def power_law(x: Expression, amplitude: Expression, exponent: Expression) -> Exp
 def logistic(
     x: Expression, amplitude: Expression, center: Expression, rate: Expression, offset: Expression
 ) -> Expression:
-    """``amplitude / (1 + exp(-rate * (x - center))) + offset``, by way of tanh, which cannot overflow."""
+    """``amplitude / (1 + exp(-rate * (x - center))) + offset``, computed by tanh, which cannot overflow."""
     return amplitude * (0.5 + 0.5 * make("tanh", 0.5 * (rate * (x - center)))) + offset
 
 

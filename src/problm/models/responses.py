@@ -11,7 +11,8 @@ _GAS = 8.314462618
 
 
 def _ratio(x: E, scale: E, exponent: E) -> E:
-    """``(x / scale)**exponent``, as a quotient of powers: its derivatives by the scale exist at x = 0, too."""
+    """``(x / scale)**exponent`` as a quotient of powers, so that its derivative with respect to the scale exists at
+    x = 0."""
     return x**exponent / abs(scale) ** exponent
 
 
@@ -42,7 +43,7 @@ def logistic_5pl(x: E, bottom: E, top: E, ec50: E, slope: E, asymmetry: E) -> E:
 @curve
 def gompertz(x: E, amplitude: E, center: E, rate: E) -> E:
     """``amplitude * exp(-exp(-rate * (x - center)))``: growth, fastest at the center."""
-    # exp(500) is beyond what matters and below what overflows, also in derivatives.
+    # exp(500) is large enough and does not overflow, also in derivatives.
     return amplitude * exp(-exp(make("minimum", -rate * (x - center), constant(500.0))))
 
 

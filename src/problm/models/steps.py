@@ -39,7 +39,7 @@ def step(form: str = "erf") -> Model:
 
 @listed
 def rectangle(form: str = "erf") -> Model:
-    """``amplitude * (step((x - center_1) / sigma_1) - step((x - center_2) / sigma_2))``, of the forms of `step`."""
+    """``amplitude * (step((x - center_1) / sigma_1) - step((x - center_2) / sigma_2))``, with the forms of `step`."""
     up, down = (_form(form)((variable(0) - parameter(k)) / parameter(k + 1)) for k in (1, 3))
     names = ("amplitude", "center_1", "sigma_1", "center_2", "sigma_2")
     return Model.from_expression(parameter(0) * (up - down), names, kind=f"rectangle_{form}")
@@ -80,14 +80,14 @@ def quadratic(x: E, a: E, b: E, c: E) -> E:
 def spline(knots: Sequence[float]) -> Model:
     """A cubic spline, smooth to the second derivative, whose parameters ``s0, s1, ...`` are its values at the knots.
 
-    Not-a-knot, as `scipy.interpolate.CubicSpline`; beyond the first and last knot it continues its end pieces.
+    Its ends are not-a-knot, as in `scipy.interpolate.CubicSpline`; outside the knots the end pieces are continued.
     """
     places = np.asarray(knots, dtype=np.float64)
     if places.ndim != 1 or not 4 <= len(places) <= 30 or not (np.diff(places) > 0.0).all():
         raise ValueError("knots must be 4 to 30 ascending numbers")
     from scipy.interpolate import CubicSpline
 
-    # (4, pieces, parameters): the spline is linear in its values, so those of unit vectors say all.
+    # (4, pieces, parameters): the spline is linear in its values, so the splines of unit vectors suffice.
     weights = CubicSpline(places, np.eye(len(places))).c
     x, total = variable(0), constant(0.0)
     for piece in range(len(places) - 1):

@@ -1,7 +1,7 @@
-"""Ties between parameters: some of a model's parameters as expressions of the others.
+"""Ties between parameters: some parameters of a model as expressions of others.
 
 A tie is text, ``{"s2": "2*s1"}``, read by the parser of formulas. The fitted model has the expressions in place of the
-tied parameters: its derivatives stay exact, and it runs compiled like any other.
+tied parameters, so its derivatives stay exact, and it runs compiled like any other.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Ties:
     names: tuple[str, ...]
     """All parameters of the model."""
     free: tuple[str, ...]
-    """Those that are fitted."""
+    """Parameters that are fitted."""
     expressions: tuple[Expression, ...]
-    """For each of `names`, in terms of the free parameters."""
+    """Expression of each parameter of `names` in terms of the free parameters."""
     texts: Mapping[str, str]
-    """The ties as they were given."""
+    """The ties as given by the user."""
 
     @classmethod
     def read(cls, names: Sequence[str], ties: Mapping[str, str], extra: Sequence[str] = ()) -> Ties:
-        """Ties by name; ``extra`` are free parameters that only occur in them."""
+        """Read ties by name; ``extra`` are free parameters that only occur in ties."""
         known = (*names, *(n for n in extra if n not in names))
         bodies: dict[str, Model] = {}
         for name, text in ties.items():
@@ -55,12 +55,12 @@ class Ties:
             for used in bodies[name].parameters:
                 if used not in known:
                     raise ValueError(
-                        f"ties: {used!r} in {name} = {text} is no parameter{suggest(used, known)}; "
+                        f"ties: {used!r} in {name} = {text} is not a parameter{suggest(used, known)}; "
                         "a new one needs a start in p0"
                     )
         free = tuple(n for n in known if n not in bodies)
         if not free:
-            raise ValueError("ties: all parameters are tied, so nothing is left to fit")
+            raise ValueError("ties: all parameters are tied, so there is nothing to fit")
         made: dict[str, Expression] = {n: ex.parameter(i) for i, n in enumerate(free)}
         while len(made) < len(known):
             ready = [n for n in bodies if n not in made and all(u in made for u in bodies[n].parameters)]
@@ -73,7 +73,7 @@ class Ties:
         return cls(tuple(names), free, tuple(made[n] for n in names), dict(ties))
 
     def full(self, theta: Any) -> Array:
-        """(len(names),) all parameters at a point of the free ones."""
+        """Values (len(names),) of all parameters for given free ones."""
         values = ex.evaluate(self.expressions, list(np.asarray(theta, dtype=np.float64)), [])
         return np.array(values, dtype=np.float64)
 
@@ -84,7 +84,7 @@ class Ties:
         return np.array([ex.evaluate(row, point, []) for row in by], dtype=np.float64)
 
     def apply(self, model: Any) -> Any:
-        """The model, or function ``f(x, *parameters)``, of the free parameters."""
+        """The model, or function ``f(x, *parameters)``, as one of the free parameters."""
         if self.free == self.names:
             return model
         if isinstance(model, Model) and model.body is not None:

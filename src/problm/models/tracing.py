@@ -1,12 +1,12 @@
-"""Recording a Python function as expressions, by calling it with them.
+"""Recording a Python function as expressions by calling it with symbols.
 
 `Expression` overloads operators and, through NumPy's protocols, NumPy's functions. The functions of ``math`` require
 numbers, so the function is run with other globals: in a copy of its namespace (and of those of the functions that it
 calls) ``math``, the names imported from it and the built-in ``min``, ``max`` and ``round`` are replaced by versions
 that also take expressions. Nothing is executed that the function itself does not execute.
 
-What depends on a traced value as a number (``if``, ``while``, ``float(x)``) cannot be recorded: `TraceError`. The
-caller then compiles the function instead (`problm.models.numba_function`).
+Code that needs a traced value as a number (``if``, ``while``, ``float(x)``) cannot be recorded and raises `TraceError`.
+The caller then compiles the function instead (`problm.models.numba_function`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def _same(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a function sees in place of some objects in its namespace, found by identity."""
+    """Replacements for objects in a function's namespace, by identity."""
 
     objects: dict[int, Any]
     builtins: dict[str, Any] = field(default_factory=dict)
     wrap: Callable[[Any], Any] = _same
-    """Applied to the functions that it calls."""
+    """Applied to the functions that the function calls."""
 
 
 class _Math:
@@ -78,7 +78,7 @@ def instrumented(
     def convert(value: Any) -> Any:
         if id(value) in rules.objects:
             return rules.objects[id(value)]
-        plain = getattr(value, "py_func", value)  # a function compiled by Numba
+        plain = getattr(value, "py_func", value)  # the Python function of one compiled by Numba
         if isinstance(plain, types.FunctionType) and _own(plain):
             return rules.wrap(instrumented(plain, rules, seen))
         return value
@@ -108,7 +108,7 @@ def instrumented(
 
 
 def _own(function: types.FunctionType) -> bool:
-    """Whether to look inside: libraries with an ``__array_function__`` of their own are left alone."""
+    """Whether to follow a function; libraries with their own ``__array_function__`` are left alone."""
     return (function.__module__ or "").split(".")[0] not in ("numpy", "scipy", "numba")
 
 
@@ -123,7 +123,7 @@ def trace(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def outputs(value: Any) -> list[Expression]:
-    """What a traced function returned as a flat list of expressions."""
+    """The return value of a traced function as a flat list of expressions."""
     if isinstance(value, np.ndarray | list | tuple):
         return [e for part in value for e in outputs(part)]
     return [as_expression(value)]

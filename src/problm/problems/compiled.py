@@ -30,17 +30,17 @@ class CompiledProblem(SampledProblem):
         The model, with its loss and threads.
     columns
         Arrays of equal length N; float64, float32 and integers are read in place, of any stride. An (N, k) array
-        counts as k columns. Other types (big-endian, float16) become float64: row by row for a batch, all of them
-        only when everything is read.
+        counts as k columns. Other types (big-endian, float16) are converted to float64: row by row for a batch, as a
+        whole only when all rows are read.
     retract
         ``(theta, delta) -> theta``; flat space if not given.
     encode
-        ``theta -> (q,) float64``: what the kernel reads of a point; the point itself if not given.
+        ``theta -> (q,) float64``: what the kernel reads from a point; by default the point itself.
     moves
-        For a manifold, the same compiled: functions of the signatures `problm.jit.addresses.ENCODE` and ``MOVE``, and
-        the two matrices that the first one takes; many steps are then taken in one call.
+        Compiled versions of both for a manifold: functions with the signatures `problm.jit.addresses.ENCODE` and
+        ``MOVE``, and the two matrices that the first one takes; many steps are then taken in one call.
     fused
-        Whether a trial on all rows linearises at once (`problm.solver.batch`). That pays if derivatives cost little
+        Whether a trial on all rows linearises as well (`problm.solver.batch`). That pays off if derivatives cost little
         compared with residuals and most steps are accepted, as for curves: an accepted step then takes one pass instead
         of two.
     rng
@@ -63,7 +63,7 @@ class CompiledProblem(SampledProblem):
         self.robust = not kernel.loss.is_linear
         self.components, self.cost_bound = kernel.components, kernel.loss.bound
         self.fused = fused
-        # Drawing and gathering a row costs some 100 ns, reading it in place by a curve's kernel 4 to 10.
+        # Drawing and gathering a row costs about 100 ns; a curve's kernel reads it in place in 4 to 10 ns.
         self.jump = 0.02 if fused else JUMP
         self.move = retract
         self._moves = moves
@@ -122,7 +122,7 @@ class CompiledProblem(SampledProblem):
         return None
 
     def release(self) -> None:
-        """Release the gathered rows: from now on only everything is read."""
+        """Release the gathered rows: from now on only passes over all rows follow."""
         self._described.clear()
         super().release()
 
@@ -131,21 +131,21 @@ class CompiledProblem(SampledProblem):
         return np.ascontiguousarray(point, dtype=np.float64)
 
     def _everything(self) -> NDArray[np.int64]:
-        """Descriptor of the user's columns, in place; kept with whatever had to be converted."""
+        """Descriptor of the user's columns in place; kept together with converted copies."""
         if self._whole is None:
             columns = [loadable(c) for c in self.data.columns]
             self._whole = describe(columns), columns
         return self._whole[0]
 
     def _columns(self, lo: int, hi: int) -> NDArray[np.int64]:
-        """Descriptor of the rows at [lo, hi), kept for the next time: a batch and its hold-out block take turns."""
+        """Descriptor of the rows at [lo, hi), kept because a batch and its hold-out block alternate."""
         if lo == 0 and hi == self.n:
             return self._everything()
         known = self._described.get((lo, hi))
         if known is not None and self.data.keeps(known[0][0]):
             return known[1]
         views = self.data.rows(lo, hi)
-        # The buffers that the views show are kept alive for as long as the descriptor is used.
+        # The buffers behind the views are kept alive while the descriptor is used.
         buffers = tuple(v if v.base is None else v.base for v in views)
         if not all(self.data.keeps(owners[0]) for owners, _ in self._described.values()):
             self._described.clear()  # those rows are not read again

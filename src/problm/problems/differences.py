@@ -1,9 +1,9 @@
 """Finite-difference derivatives of residuals (`problm.support.differences`), with SciPy's options.
 
-Steps are relative to the parameter's size, as MINPACK's, but not below a hundredth of its size at the start (one, if it
-starts at zero): otherwise a parameter that passes zero would be moved by less than rounding. A parameter may be large
-only because its origin is far away (a peak at a Unix time): where such a step changes residuals by more than a
-thousandth of their size, the steps of that parameter are shortened once and for all.
+Steps are relative to the parameter's size, as in MINPACK, but the size is at least a hundredth of that at the start
+(one if it starts at zero): otherwise a parameter that passes zero would be moved by less than rounding. A parameter may
+be large only because its origin is far away (a peak at a Unix time): if its step changes residuals by more than a
+thousandth of their size, the steps of that parameter are shortened for good.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..support.differences import EPS, derivatives, usual_step
 
 Array = NDArray[np.float64]
 _LARGE = 1e4
-"""Size of a parameter from which its origin may be what makes it large."""
+"""Size from which a parameter may be large only because its origin is far away."""
 _LONG = 1e-3
-"""Change of a residual by a step, relative to the largest residual, that shows the step to be too long."""
+"""Change of a residual by a step, relative to the largest residual, above which the step is too long."""
 _MOST_CUTS = 4
 
 
@@ -33,7 +33,7 @@ class Differences:
     scheme
         ``"2-point"``, ``"3-point"`` or ``"cs"`` (complex step).
     dim
-        Parameters.
+        Number of parameters.
     retract
         Moves a point; None in flat space.
     limits
@@ -42,10 +42,10 @@ class Differences:
         Relative steps, a number or (d,); by default those that balance the errors of rounding and truncation
         (Press et al., 5.7).
     sparsity
-        (m, d) sparse matrix, not zero where a residual depends on a parameter: parameters that share no residual are
+        (m, d) sparse matrix, non-zero where a residual depends on a parameter: parameters that share no residual are
         moved together.
     mapped
-        ``map`` or a pool's: how the function is called at several points.
+        ``map``, or that of a pool, to call the function at several points.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Differences:
     ) -> None:
         self.scheme, self.dim, self.limits, self.sparsity = scheme, dim, limits, sparsity
         self.eps = EPS
-        """Of the residuals' precision."""
+        """Relative precision of the residuals."""
         self._retract, self._map = retract, mapped
         self._step = None if step is None else np.broadcast_to(np.asarray(step, dtype=np.float64), (dim,)).tolist()
         self._typical: list[float] | None = None
         self._most: list[float] | None = None
-        """Sizes that those of the parameters are cut to, known from the first Jacobian on."""
+        """Upper limits on the sizes of the parameters, known after the first Jacobian."""
         self._groups: NDArray[np.int64] | None = None
 
     @property
@@ -74,7 +74,7 @@ class Differences:
         return self._map is not map
 
     def refine(self) -> bool:
-        """Switch from forward to central differences; returns whether that was possible."""
+        """Switch from forward to central differences; return whether that was possible."""
         if self.scheme != "2-point" or self._step is not None:
             return False
         self.scheme = "3-point"
@@ -86,9 +86,9 @@ class Differences:
             raise ValueError(f"jac_sparsity has shape {self.sparsity.shape}, expected {(residuals, self.dim)}")
 
     def jacobian(self, evaluate: Callable[[Theta], Array], theta: Theta, residuals: Array, longer: float = 1.0) -> Any:
-        """Transposed Jacobian (d, m), by the usual steps or ``longer`` ones; sparse (m, d) where a sparsity is known.
+        """Transposed Jacobian (d, m), with the usual steps times ``longer``; sparse (m, d) if a sparsity is known.
 
-        ``evaluate(point)`` gives residuals (m,); ``residuals`` are those at ``theta``.
+        ``evaluate(point)`` returns residuals (m,); ``residuals`` are those at ``theta``.
         """
         if self.sparsity is not None:
             return self._sparse(evaluate, theta, residuals, longer)
@@ -107,7 +107,7 @@ class Differences:
         )  # fmt: skip
 
     def _points(self, theta: Theta, residuals: Array, longer: float) -> Iterable[tuple[Theta, int]]:
-        """Where the function is evaluated, and which parameter is moved there; in flat space only that."""
+        """Points where the function is evaluated, and the parameter that is moved there."""
         points: list[tuple[Theta, int]] = []
 
         def record(point: Theta) -> Array:
@@ -119,12 +119,12 @@ class Differences:
         return points
 
     def _sizes(self, theta: Theta) -> list[float]:
-        """What the steps are relative to."""
+        """Sizes that the steps are relative to."""
         if self._retract is not None:
             return [1.0] * self.dim
         sizes = np.abs(theta).tolist()
         if self._typical is None:
-            self._typical = [size if size > 1e-12 else 1.0 for size in sizes]  # or rounding of zero
+            self._typical = [size if size > 1e-12 else 1.0 for size in sizes]  # smaller ones are rounded zeros
         sizes = [max(size, 0.01 * typical) for size, typical in zip(sizes, self._typical, strict=True)]
         if self._most is not None:
             sizes = list(map(min, sizes, self._most))
@@ -134,9 +134,9 @@ class Differences:
         return [size * given / usual for size, given in zip(sizes, self._step, strict=True)]
 
     def _shorten(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array) -> None:
-        """Find the parameters whose usual step is too long for the function, from the largest they could be.
+        """Find the parameters whose usual step is too long for the function, and shorten it.
 
-        Only large ones can be: a step of 1.5e-8 of a number below 10^4 is as small as a step has to be.
+        Only large parameters are checked: 1.5e-8 times a number below 10^4 is always small enough.
         """
         sizes, step = self._sizes(theta), usual_step("2-point", self.eps)
         self._most = [np.inf] * self.dim
@@ -144,7 +144,7 @@ class Differences:
         for a in range(self.dim):
             if not (sizes[a] > _LARGE and scale > 0.0 and np.isfinite(scale)):
                 continue
-            least = 64.0 * EPS * sizes[a] / step  # steps that are exact in the parameter's last digits
+            least = 64.0 * EPS * sizes[a] / step  # shorter steps are lost in the parameter's last digits
             for _ in range(_MOST_CUTS):
                 moved = theta.copy()
                 moved[a] += step * sizes[a]
@@ -154,7 +154,7 @@ class Differences:
                 self._most[a] = sizes[a] = max(1e-4 * sizes[a], least)
 
     def _sparse(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, longer: float) -> Any:
-        """Sparse Jacobian (m, d): the parameters of a group move together, since no residual depends on two of them."""
+        """Sparse Jacobian (m, d); the parameters of a group move together, as no residual depends on two of them."""
         from scipy.sparse import coo_array, csr_array
 
         moves: list[list[Any]] = [[] for _ in range(self.dim)]
@@ -170,7 +170,7 @@ class Differences:
         for group in range(int(groups.max(initial=-1)) + 1):
             members = np.flatnonzero(groups == group)
             found = []
-            for side in range(int(sides[members].max())):  # a member at its bound is moved to one side only
+            for side in range(int(sides[members].max())):  # a member at its bound moves to one side only
                 point = theta.astype(np.complex128) if self.scheme == "cs" else theta.copy()
                 for a in members[sides[members] > side]:
                     point[a] = moves[a][side]
@@ -185,7 +185,7 @@ class Differences:
         return csr_array(coo_array((values, (rows, columns)), shape=(len(residuals), self.dim)))
 
     def _grouped(self) -> NDArray[np.int64]:
-        """Group of each parameter (d,), first fit: members of one group share no residual."""
+        """Group of each parameter (d,), by first fit: members of a group share no residual."""
         if self._groups is None:
             by_column = self.sparsity.tocsc()
             groups = np.full(self.dim, -1)

@@ -34,18 +34,18 @@ def solve_many(
     Parameters
     ----------
     kernel
-        Residuals of a row, one component, linear loss.
+        Residuals of a row with one component and linear loss.
     columns
         Data of all problems, one after the other.
     ends : (B + 1,)
-        Where the rows of each problem begin, and the last ends.
+        First rows of the problems, and the end of the last one.
     theta : (B, d)
         Starts.
     limits
         (d,) lower and upper bounds.
     free : (d,)
     floors : (B,)
-        Decreases of the sum of squares that the digits of the data cannot show.
+        Decreases of the sum of squares below the precision of the data.
     max_iter, threads
 
     Returns
@@ -54,7 +54,7 @@ def solve_many(
     chi2 : (B,)
     hessian : (B, d, d)
     steps : (B,)
-        Negative where the fit did not converge.
+        Number of steps, negative if the fit did not converge.
     """
     count, d = theta.shape
     theta = np.ascontiguousarray(theta).copy()

@@ -1,12 +1,12 @@
 """Problems given as NumPy functions of a batch of rows.
 
 ``fun(theta, *rows)`` gets the arrays of ``data`` sliced to some rows and returns their residuals, (k,) or (k, p);
-``jac(theta, *rows)`` returns (k, d) or (k, p, d). Rows are passed in chunks that stay in the cache. Without ``data``
+``jac(theta, *rows)`` returns (k, d) or (k, p, d). Rows are passed in chunks that fit in the cache. Without ``data``
 the function returns all residuals at once, as in SciPy, and no batch can be drawn; ``whole`` passes all rows of the
 data in every call (`problm.problems.row_wise`).
 
-Where rows are passed in chunks, a trial on everything evaluates them all in one call, which takes the same time, and
-the linearisation that follows at the same point evaluates them in chunks: what a row-wise function gives is the same.
+If rows are passed in chunks, a trial on all rows evaluates them in one call, which takes the same time, and the
+linearisation that follows at the same point evaluates them in chunks. A row-wise function gives the same values.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class FunctionProblem(Problem):
         As above; ``jac`` may be ``"2-point"``, ``"3-point"`` or ``"cs"`` (complex step).
         A Jacobian of a function without data may be sparse, or a ``LinearOperator``.
     data
-        Arrays with N rows each; empty: ``fun(theta)`` returns everything, and ``total`` says how many blocks.
+        Arrays with N rows each. If empty, ``fun(theta)`` returns all residuals, and ``total`` is the number of blocks.
     whole
-        Pass all rows in every call.
+        Whether to pass all rows in every call.
     known
         A point and the residuals of all rows there, which are not evaluated again.
     differences
         Difference scheme and its options, for a ``jac`` that is not a function.
     refused
-        Kinds of Jacobians, ``sparse`` and ``operator``, that are errors, and why.
+        Kinds of Jacobians (``sparse``, ``operator``) that are refused, with the reasons.
     """
 
     def __init__(
@@ -93,20 +93,20 @@ class FunctionProblem(Problem):
         self.move = retract
         self.flat = retract is None
         self.nfev, self.njev = 0 if known is None else 1, 0
-        """Calls for residuals, without those for differences, and for Jacobians."""
+        """Numbers of calls for residuals (without those for differences) and for Jacobians."""
         self._refused = refused or {}
         self.differences = differences or Differences("2-point" if callable(jac) else jac, dim, retract, limits)
         self._last = None if known is None else (known[0], 0, self.n, 0, self.n, known[1])
-        # About 1 MiB of Jacobian and temporaries a chunk. A quarter of it stays in the second-level cache but takes a
-        # fifth longer, for more calls (measured, N = 10^4 to 10^6); four times as much begins to be slower again.
+        # About 1 MiB of Jacobian and temporaries per chunk. A quarter of it fits in the second-level cache but takes a
+        # fifth longer, because of more calls (measured, N = 10^4 to 10^6); four times as much is slower again.
         self.chunk = self.n if whole else max(256, 131072 // (components * (dim + 4)))
         self._comparison: Comparison | None = None
         if self.data is not None and self.chunk < self.n:
             self._comparison = Comparison(self._residuals, self.data.columns, components, self.chunk)
 
     few = FEW
-    """Number of rows up to which batches save nothing: calling a NumPy function, drawing a batch and judging a step on
-    it take as long as evaluating thousands of rows."""
+    """Number of rows up to which batches save nothing: calling a NumPy function, drawing a batch and judging a step
+    take as long as evaluating thousands of rows."""
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         done, total = self._noted()
@@ -128,7 +128,7 @@ class FunctionProblem(Problem):
         for start, stop, rows in self._chunks(lo, hi):
             r = self._residuals(theta, rows)
             costs[start - lo : stop - lo] = self.loss.cost(self._squares(r))
-            if lo == 0:  # the batch, which is linearised next; not its hold-out block
+            if lo == 0:  # the batch, which is linearised next, but not its hold-out block
                 self._last = (theta, lo, hi, start, stop, r)
         return costs
 
@@ -151,7 +151,7 @@ class FunctionProblem(Problem):
         return float(total)
 
     def is_row_wise_at(self, theta: Theta) -> bool:
-        """Whether chunks of the rows get the residuals at ``theta`` that all rows get in one call."""
+        """Whether chunks of rows give the same residuals at ``theta`` as all rows in one call."""
         return self._comparison is None or self._comparison.agreed(theta)
 
     def residuals(self, theta: Theta) -> Array:
@@ -164,7 +164,7 @@ class FunctionProblem(Problem):
         parts = []
         for _, _, rows in self._chunks(0, self.n):
             part = self._jacobian(theta, rows, self._residuals(theta, rows))
-            if is_sparse(part):  # of a function without data, whose residuals are single
+            if is_sparse(part):  # only without data, with one residual per block
                 return part
             parts.append(part.T.reshape(-1, self.components, self.dim))
         return np.concatenate(parts)
@@ -192,10 +192,10 @@ class FunctionProblem(Problem):
         return sums
 
     def uncertainty(self, theta: Theta, lo: int, hi: int) -> Array | None:
-        """Norms (d,) of what the columns of the weighted Jacobian change when the steps of the differences double.
+        """Norms (d,) of the changes of the columns of the weighted Jacobian when the steps of the differences double.
 
-        As large as the error of forward differences, and three times that of central ones. None for derivatives that
-        are exact.
+        They are as large as the error of forward differences, and three times that of central ones. None for exact
+        derivatives.
         """
         if self.jac is not None or self.differences.scheme == "cs":
             return None
@@ -209,7 +209,7 @@ class FunctionProblem(Problem):
         return np.sqrt(squares)
 
     def refine_derivatives(self) -> bool:
-        """Switch from forward to central differences; returns whether that was possible."""
+        """Switch from forward to central differences; return whether that was possible."""
         return self.jac is None and self.differences.refine()
 
     def boundary(self, position: int) -> int:
@@ -246,13 +246,13 @@ class FunctionProblem(Problem):
         return [(a, b, tuple(c[a - lo : b - lo] for c in rows)) for a, b in pairwise(cuts)]
 
     def _known(self, theta: Theta, lo: int, hi: int, start: int, stop: int) -> Array | None:
-        """The residuals of the last trial, if it was at this point and on these rows: a chunk of the same range, as
-        everything is read in another order than a batch."""
+        """The residuals of the last trial, if it was at this point and on these rows. The range must be the same: all
+        rows are read in another order than a batch."""
         last = self._last
         return last[5] if last is not None and last[0] is theta and last[1:5] == (lo, hi, start, stop) else None
 
     def _noted(self) -> tuple[int, Any]:
-        """Chunks of the present pass over everything that a killed solve had done, and their sum."""
+        """Number of chunks of the present full pass that a killed solve had finished, and their sum."""
         return (0, None) if self.journal is None else self.journal.resume("sum")
 
     def _note(self, chunks: int, total: Normal | float) -> None:
@@ -263,7 +263,7 @@ class FunctionProblem(Problem):
         return {} if self.data is None else {"rows": digest(self.data.columns)}
 
     def _residuals(self, theta: Theta, rows: Rows, counts: int = 1) -> Array:
-        """Residuals of some rows, all in one axis (k * p,)."""
+        """Residuals of some rows along one axis, (k * p,)."""
         self.nfev += counts
         r = self.fun(theta.copy() if self.flat else theta, *rows)  # a copy, in case the function writes to it
         if type(r) is np.ndarray and (r.base is not None or getrefcount(r) > _OURS):
@@ -273,7 +273,7 @@ class FunctionProblem(Problem):
             return r
         r = np.asarray(r)
         if not r.shape and self.data is None:
-            r = r.reshape(1)  # a single residual, as SciPy takes it
+            r = r.reshape(1)  # a single residual, as in SciPy
         if r.shape != (k, self.components) and not (r.shape == (k,) and self.components == 1):
             want = f"({k},)" if self.components == 1 else f"({k}, {self.components})"
             raise ValueError(f"fun returned shape {r.shape} for {k} rows of data, expected {want}")
@@ -288,7 +288,7 @@ class FunctionProblem(Problem):
         return lambda theta: self._residuals(theta, rows, 0)
 
     def _jacobian(self, theta: Theta, rows: Rows, residuals: Array, longer: float = 1.0) -> Any:
-        """Transposed Jacobian of some rows, (d, k * p), by differences of the usual steps or longer ones.
+        """Transposed Jacobian of some rows, (d, k * p); differences use the usual steps times ``longer``.
 
         Sparse Jacobians are not transposed: (k, d).
         """
@@ -305,7 +305,7 @@ class FunctionProblem(Problem):
             return as_sparse(j, (k, self.dim))
         j = np.asarray(j, dtype=np.float64)
         if self.data is None and k == 1 and j.shape == (self.dim,):
-            j = j.reshape(1, self.dim)  # of a single residual
+            j = j.reshape(1, self.dim)  # a single residual
         if self.data is None and self.components == 1 and j.ndim == 3:
             raise ValueError(f"jac returned shape {j.shape}, expected ({k}, {self.dim})")
         if j.shape != (k, self.components, self.dim) and not (j.shape == (k, self.dim) and self.components == 1):
@@ -349,7 +349,7 @@ class FunctionProblem(Problem):
         return normal
 
     def _sparse_sums(self, residuals: Array, jacobian: Any) -> Normal:
-        """The same of a sparse Jacobian (m, d); all residuals, so that neither outer products nor costs are asked."""
+        """The same for a sparse Jacobian (m, d) of all residuals, so that outer products and costs are not needed."""
         cost, weight = self.loss.cost_and_weight(residuals * residuals)
         weighted = jacobian.multiply(weight[:, None]).tocsr()
         hessian = (weighted.T @ jacobian).toarray()
@@ -357,5 +357,5 @@ class FunctionProblem(Problem):
 
 
 def _called(fun: Callable[..., Any], rows: Rows, theta: Theta) -> Array:
-    """Residuals in one axis; a call that another process can be sent."""
+    """Residuals along one axis; a function that can be sent to another process."""
     return np.asarray(fun(theta, *rows)).reshape(-1)

@@ -1,13 +1,13 @@
-"""A problem whose rows are read from a `problm.data.columns.Source`: they need not fit into memory.
+"""A problem whose rows are read from a `problm.data.columns.Source` and need not fit into memory.
 
 Below N, the rows of the batch and of its hold-out block are drawn by a `problm.sampling.chunk_order.ChunkOrder`, read
 once and kept. At N, a thread reads pieces of the file ahead, in order, while the others compute; only sums are kept.
-Such a pass waits for the disk, so a trial step is linearised at once (``fused``): the second of two passes already is
-the certificate.
+Such a pass waits for the disk, so a trial step is linearised in the same pass (``fused``), and the second of two passes
+is already the certificate.
 
-Memory: a third of ``max_memory`` for the batch, its hold-out block and their costs (`largest_batch` follows from it:
-from there the batch becomes everything), an eighth for pieces that are read ahead; the rest keeps chunks that took work
-to decode (Parquet, Zarr, Dask) so that a file that fits is decoded once.
+Memory: a third of ``max_memory`` is for the batch, its hold-out block and their costs, which limits `largest_batch`; a
+larger batch goes to all rows. An eighth is for pieces that are read ahead. The rest keeps chunks that took work to
+decode (Parquet, Zarr, Dask), so that a file that fits is decoded once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 T = TypeVar("T", Normal, float)
 _PIECE_BYTES = 1 << 23
 _PIECE_ROWS = 32768
-"""Pieces are multiples of the kernels' chunk, and about 8 MiB: a read of that size runs at the disk's full rate."""
+"""Size of a piece: a multiple of the kernels' chunk, about 8 MiB, which is read at the disk's full rate."""
 _AHEAD = 2
 _READERS = 4
 
@@ -46,7 +46,7 @@ class ChunkedProblem(Modelled[RowModel]):
     Parameters
     ----------
     rows
-        The model: what evaluates rows (`problm.problems.rows`).
+        The model, which evaluates rows (`problm.problems.rows`).
     source
         Source of the rows.
     rng
@@ -71,7 +71,7 @@ class ChunkedProblem(Modelled[RowModel]):
         self.max_memory = as_bytes(max_memory)
         each = row_bytes(source)
         chunks = len(source.ends)
-        # Six numbers per row: costs at the point and at the trial, of batch and hold-out, and their differences.
+        # Six numbers per row: costs of batch and hold-out block at the point and at the trial, and their differences.
         drawable = self.max_memory // 3 // (each + 48)
         most = 256 if source.fine else 32
         least = min(max(8, chunks // 64), most)
@@ -79,7 +79,7 @@ class ChunkedProblem(Modelled[RowModel]):
         self.largest_batch = max(1, min(drawable // 2, self.n // 4))
         self.least_batch = 0
         if not source.fine:
-            # A chunk is read as a whole: a batch of fewer rows than its chunks hold saves nothing but arithmetic.
+            # Chunks are read as a whole: a batch with fewer rows than its chunks hold only saves arithmetic.
             mean = -(-self.n // chunks)
             self.least_batch = least * max(1, min(mean, self.largest_batch // (8 * least)))
         self._piece_ends = _pieces(source, min(_PIECE_BYTES, self.max_memory // (8 * (_AHEAD + 1))))
@@ -119,7 +119,7 @@ class ChunkedProblem(Modelled[RowModel]):
         return self._sum(lambda piece: self.model.problem(piece).cost(theta))
 
     def _sum(self, evaluate: Callable[[Columns], T]) -> T:
-        """The sum over all pieces, noted in the journal of a solve with a checkpoint."""
+        """The sum over all pieces, recorded in the journal of a solve with a checkpoint."""
         done, noted = (0, None) if self.journal is None else self.journal.resume("levels")
         counter: list[tuple[int, T]] = [(level, total) for level, total in noted or ()]
 
@@ -175,13 +175,13 @@ class ChunkedProblem(Modelled[RowModel]):
         return np.arange(self.n) if hi - lo == self.n else self.order.indices(lo, hi)
 
     def release(self) -> None:
-        """From now on only everything is read: give the rows of the batch back, and let chunks have their room."""
+        """Release the rows of the batch, and use their memory for chunks: from now on only all rows are read."""
         self._buffers, self._kept = [], 0
         if not self.source.fine:
             self._cache_room += self.max_memory // 3
 
     def _rows(self, lo: int, hi: int) -> Columns:
-        """Columns at the positions [lo, hi), read if they are not kept yet."""
+        """Columns at the positions [lo, hi), read if they are not in memory yet."""
         if hi > self._kept:
             segments = self.order.between(self._kept, hi)
             grown = []
@@ -197,7 +197,7 @@ class ChunkedProblem(Modelled[RowModel]):
         return tuple(b[lo:hi] for b in self._buffers)
 
     def _gather(self, segment: Segment, out: Columns) -> None:
-        """Read the rows of a segment, its chunks in the order of the file, by several threads."""
+        """Read the rows of a segment with several threads, chunks in the order of the file."""
         position = segment.positions()
         ascending = np.argsort(segment.begin, kind="stable")
         read = self._read_run if self.source.fine else self._read_spread
@@ -217,7 +217,7 @@ class ChunkedProblem(Modelled[RowModel]):
         offset, taken = int(segment.offset[i]), int(segment.taken[i])
         first = min(taken, size - offset)
         _copy(self.source.read(begin + offset, begin + offset + first), tuple(c[:first] for c in out))
-        if first < taken:  # around the end of the chunk
+        if first < taken:  # wraps around the end of the chunk
             _copy(self.source.read(begin, begin + taken - first), tuple(c[first:] for c in out))
 
     def _read_spread(self, segment: Segment, i: int, out: Columns) -> None:
@@ -238,7 +238,7 @@ class ChunkedProblem(Modelled[RowModel]):
 
     def _stream(self, first: int = 0) -> Iterator[tuple[int, Columns]]:
         """All rows in the file's order, in pieces from number ``first`` on, each with its first row; a thread reads
-        ahead. Files that change under the solve are an OSError: sums over two versions mean nothing."""
+        ahead. Raises OSError if files change during the solve: sums over two versions mean nothing."""
         ends = self._piece_ends
         largest = int(np.diff(ends, prepend=0).max())
         spare = [
@@ -260,17 +260,17 @@ class ChunkedProblem(Modelled[RowModel]):
                     asked += 1
                 yield int(ends[k - 1]) if k else 0, waiting.popleft().result()
             if self._stamps() != self._stamped:
-                raise OSError(f"{', '.join(self._files or ())[:200]} changed while it was read")
+                raise OSError(f"{', '.join(self._files or ())[:200]} changed while being read")
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def _pieces(source: Source, size: int) -> NDArray[np.int64]:
-    """Where the pieces of a pass end: at chunks, or anywhere in a file without."""
+    """Ends of the pieces of a pass: at chunks, or anywhere in a file without chunks."""
     each = row_bytes(source)
     if source.fine:
         return even_ends(source.n, max(1, size // each // _PIECE_ROWS) * _PIECE_ROWS)
-    # Pieces are the chunks themselves, so that those kept from the draws serve the passes too.
+    # Pieces are the chunks themselves, so that chunks kept from drawing rows are used in passes as well.
     return source.ends
 
 

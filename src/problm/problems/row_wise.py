@@ -1,20 +1,20 @@
-"""Does a residual function treat every row by itself?
+"""Test whether a residual function treats every row by itself.
 
 Batches and chunks are only valid for functions whose residual of a row does not depend on the other rows of the call.
-``t - t[0]``, ``cumsum``, ``y / y.sum()``, convolutions, closures over arrays of full length and noise are different.
+``t - t[0]``, ``cumsum``, ``y / y.sum()``, convolutions, closures over arrays of full length and noise do not qualify.
 Users do not declare this, so it is tested:
 
 - Before the first step (`is_row_wise`), on 64 rows: both ends, a run in the middle, and rows from all over. They are
-  evaluated together, in order; then one half of them shuffled and the other half backwards. Every row must get the
+  evaluated together in order; then one half is evaluated shuffled and the other half backwards. Every row must get the
   same values. A value taken from the first or last row, an extreme, a mean, a sum, the number of rows, neighbours and
-  ranks all differ between a set and at least one of its halves. This is done at parameters that are moved a little
-  from the start, where a zero cannot hide a term.
-- At the solution, where the function is evaluated on all rows at once and in chunks (`agree`): what few rows carry,
-  such as the convolution of one narrow line, shows there.
+  ranks all differ between a set and at least one of its halves. The test is done at parameters a little off the start,
+  where a zero cannot hide a term.
+- At the solution, where the function is evaluated on all rows at once and in chunks (`agree`). This shows effects in
+  few rows, such as the convolution of one narrow line.
 
 Values may differ by rounding: a product or an exponential may be computed in another order for another number of rows.
-The first tolerance is relative to the largest value. Where it is exceeded, a second one is what the values change by
-when the parameters change in their last digits, which knows how the function amplifies rounding.
+The first tolerance is relative to the largest value. If it is exceeded, the second one is the change of the values when
+the parameters change in their last digits, which shows how the function amplifies rounding.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from ..solver.problem import Theta
 
 Columns = tuple[NDArray[Any], ...]
 Evaluate = Callable[[Theta, Columns], Sequence[NDArray[Any]]]
-"""``(theta, rows) ->`` arrays with an entry for each of the rows along the first axis: residuals, derivatives."""
+"""``(theta, rows) ->`` arrays with one entry per row along the first axis: residuals, derivatives."""
 ROWS = 64
 _EIGHTH = ROWS // 8
 _GOLDEN = 0.6180339887498949
 _SPREAD = (_GOLDEN * np.arange(1, ROWS // 2 + 1)) % 1.0
 _SHUFFLED = np.argsort((_GOLDEN * np.arange(1, ROWS + 1)) % 1.0)
 RELATIVE = 1e-9
-"""Relative differences, with respect to the largest value, that always count as rounding."""
+"""Difference relative to the largest value that always counts as rounding."""
 _TOGETHER = 1 << 22
-"""Residuals up to which all rows may be evaluated in one call to compare them with chunks."""
+"""Largest number of residuals for which all rows are evaluated in one call, to compare them with chunks."""
 _PIECES = 16
-"""Chunks to compare with their halves beyond that."""
+"""Number of chunks that are compared with their halves if there are more residuals."""
 _AMPLIFIED = 64.0
 """Largest difference by rounding, in units of the effect of a change of the parameters by four units in the last
 place."""
@@ -55,7 +55,7 @@ def is_row_wise(evaluate: Evaluate, points: Sequence[Theta], columns: Columns) -
     evaluate
         The function, and its derivatives if they are the user's.
     points
-        Parameters to try: the next one is tried where the values at the last were not finite, or raised.
+        Parameters to try: the next point is tried if the values at the last were not finite, or raised.
     columns
         Arrays with N rows; about 128 rows are evaluated at a point.
 
@@ -126,7 +126,8 @@ def agree(
     expected: Sequence[NDArray[Any]],
     noise: Callable[[], Sequence[NDArray[Any]]] | None = None,
 ) -> bool:
-    """Whether values are the same up to rounding; ``noise`` tells its size, column by column, where that is asked."""
+    """Whether values are the same up to rounding; ``noise`` returns its size per column, and is only called if
+    needed."""
     allowed: Sequence[NDArray[Any]] | None = None
     for i, (a, b) in enumerate(zip(found, expected, strict=True)):
         if a.shape != b.shape:
@@ -153,7 +154,7 @@ def agree(
 def rounding(
     evaluate: Callable[[Theta], Sequence[NDArray[Any]]], theta: Theta, values: Sequence[NDArray[Any]]
 ) -> Sequence[NDArray[Any]]:
-    """What the values change by when parameters change in their last digits; nothing where they are no numbers."""
+    """Change of the values when parameters change in their last digits; zero if they are not numbers."""
     if not isinstance(theta, np.ndarray) or theta.dtype.kind != "f":
         return [np.zeros(()) for _ in values]
     with np.errstate(all="ignore"):
@@ -163,7 +164,7 @@ def rounding(
 
 
 class Comparison:
-    """Residuals of all rows in one call, against those of chunks at the same point.
+    """Compares the residuals of all rows in one call with those of chunks at the same point.
 
     Parameters
     ----------
@@ -172,7 +173,7 @@ class Comparison:
     columns
         Arrays with N rows.
     components
-        Residuals p of a row.
+        Number p of residuals per row.
     chunk
         Rows that are usually evaluated together.
     """
@@ -186,7 +187,7 @@ class Comparison:
         self._agreed: tuple[Theta, bool] | None = None
 
     def together(self, theta: Theta) -> NDArray[Any] | None:
-        """Residuals of all rows by one call, kept for the comparison; None where there are too many."""
+        """Residuals of all rows by one call, kept for the comparison; None if there are too many."""
         if not self.possible:
             return None
         found = self._evaluate(theta, self._columns)
@@ -194,7 +195,7 @@ class Comparison:
         return found
 
     def compare(self, theta: Theta, start: int, residuals: NDArray[Any]) -> None:
-        """Note whether the residuals of the rows from ``start`` on, by a call of their own, are the same."""
+        """Record whether the residuals of the rows from ``start`` on, from a separate call, are the same."""
         if self._together is None or self._together[0] is not theta:
             return
         at = start * self._components
@@ -206,9 +207,9 @@ class Comparison:
         self._agreed = (theta, same and (self._agreed is None or self._agreed[1]))
 
     def agreed(self, theta: Theta) -> bool:
-        """Whether they are the same at ``theta``.
+        """Whether the residuals are the same at ``theta``.
 
-        Costs nothing where they have just been compared. Where there are too many, some pieces are compared only.
+        Costs nothing if they have just been compared. If there are too many, only some pieces are compared.
         """
         if self._agreed is not None and self._agreed[0] is theta:
             return self._agreed[1]
@@ -234,5 +235,5 @@ class Comparison:
 
 
 def _largest(values: NDArray[Any]) -> NDArray[Any]:
-    """Over the rows; one value for each column, (), (p,) or (p, d)."""
+    """Largest absolute value over the rows, one per column: (), (p,) or (p, d)."""
     return np.asarray(values.max(axis=0, initial=0.0))

@@ -1,8 +1,8 @@
-"""Models of rows: they evaluate rows from any source, and hold no data.
+"""Row models: they evaluate rows from any source, and hold no data.
 
-`FunctionModel` and `CompiledModel` (and `problm.problems.backends.device.DeviceModel`) are row models: they make a
-problem of any columns: all of them, a chunk of a file, the share of a worker. They can be pickled if the user's
-functions can, so a cluster can receive one.
+`FunctionModel` and `CompiledModel` (and `problm.problems.backends.device.DeviceModel`) are row models. They make a
+problem from any rows: all of them, a chunk of a file, the share of a worker. They can be pickled if the user's
+functions can, and sent to a cluster.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RowModel(Protocol):
 
     @property
     def components(self) -> int:
-        """Residuals in a block."""
+        """Number of residuals per block."""
         ...
 
     @property
@@ -55,11 +55,11 @@ class RowModel(Protocol):
         Parameters
         ----------
         points
-            The start last, and before it parameters nearby: where to see whether the function is row-wise.
+            Points near the start, and the start last, at which to test whether the function is row-wise.
         columns
             The data, or its first rows; empty for a function without data.
         together
-            All rows will be evaluated together anyway, so that it need not be.
+            Whether all rows will be evaluated together anyway, so that the function need not be row-wise.
         """
         ...
 
@@ -68,12 +68,12 @@ class RowModel(Protocol):
         ...
 
     def refine_derivatives(self) -> bool:
-        """Use more accurate derivatives from now on; returns whether that was possible."""
+        """Use more accurate derivatives from now on; return whether that was possible."""
         ...
 
     def holds(self, theta: Theta, columns: Columns, problem: Problem | None) -> bool:
-        """Whether rows get the same values at ``theta`` in any company: some of them, and those of a solved problem
-        of this model in the chunks that it made."""
+        """Whether rows get the same values at ``theta`` in any selection: checked on some rows and, if given, on a
+        solved problem of this model with its chunks."""
         ...
 
     def with_all_rows(self) -> RowModel:
@@ -85,7 +85,7 @@ M = TypeVar("M", bound=RowModel)
 
 
 class Modelled(Problem, Generic[M]):
-    """What a problem takes over from the model of its rows, wherever these are."""
+    """Hooks that a problem takes from its row model, wherever the rows are."""
 
     def __init__(self, model: M) -> None:
         self.model = model
@@ -107,13 +107,13 @@ class FunctionModel:
     limits: tuple[Array, Array] | None = None
     whole: bool = False
     total: int = 0
-    """Blocks, for a function without data."""
+    """Number of blocks, for a function without data."""
     known: tuple[Theta, Array] | None = None
     """The start, and the residuals of all rows there."""
     differences: Differences | None = None
     """Difference scheme and its options, for a ``jac`` that is not a function."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Kinds of Jacobians, ``sparse`` and ``operator``, that are errors, and why."""
+    """Kinds of Jacobians (``sparse``, ``operator``) that are refused, with the reasons."""
 
     def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool) -> FunctionModel:
         self.whole = together or not is_row_wise(self._evaluate, points, columns)
@@ -143,7 +143,7 @@ class FunctionModel:
         return replace(self, whole=True, known=None)
 
     def refine_derivatives(self) -> bool:
-        """Switch from forward to central differences; returns whether that was possible."""
+        """Switch from forward to central differences; return whether that was possible."""
         if self.differences is not None:
             return not callable(self.jac) and self.differences.refine()
         if self.jac != "2-point":
@@ -152,7 +152,7 @@ class FunctionModel:
         return True
 
     def _evaluate(self, theta: Theta, rows: Columns) -> list[NDArray[Any]]:
-        """Residuals, and derivatives that the user computes."""
+        """Residuals, and derivatives if the user computes them."""
         point = theta.copy() if self.move is None else theta
         values = [np.asarray(self.fun(point, *rows))]
         if callable(self.jac):
@@ -160,7 +160,7 @@ class FunctionModel:
         return values
 
     def _learn(self, probe: NDArray[Any], rows: int | None) -> None:
-        """Take the residuals in a block from those that a call with so many rows gave."""
+        """Learn the number of residuals per block from the result of a call with ``rows`` rows."""
         if probe.dtype.kind not in "fiub":
             raise ValueError(f"fun must return real numbers, got dtype {probe.dtype}")
         if probe.ndim not in (1, 2) and not (rows is None and probe.ndim == 0):
@@ -169,7 +169,7 @@ class FunctionModel:
             raise ValueError(f"fun must return residuals of shape (m,), at most 1-dimensional, got shape {probe.shape}")
         if rows is not None and len(probe) != rows:
             raise ValueError(
-                f"fun returned {len(probe)} residual blocks for {rows} rows of data: it must return one block a row"
+                f"fun returned {len(probe)} residual blocks for {rows} rows of data: it must return one block per row"
             )
         self.components = 1 if probe.ndim < 2 else probe.shape[1]
         if self.differences is not None:
@@ -181,14 +181,14 @@ class CompiledModel:
     """A compiled model; the kernel is made where the rows are."""
 
     model: Any
-    """With ``residual_kernel(shapes, dim, loss, threads) -> Kernel``, or ``curve_kernel`` for a curve."""
+    """The model, with ``residual_kernel(shapes, dim, loss, threads) -> Kernel``, or ``curve_kernel`` for a curve."""
     dim: int
     loss: Loss
     threads: int | None = None
     curve: str | None = None
     """``"plain"`` or ``"weighted"``: columns are x..., y or x..., y, sigma of a curve; None: rows of residuals."""
     shapes: tuple[int, ...] = ()
-    """Scalar columns of each array of the data."""
+    """Number of scalar columns of each array of the data."""
 
     move: None = None
     whole = False
@@ -216,7 +216,7 @@ class CompiledModel:
         return CompiledProblem(self.kernel, columns, fused=True, rng=rng)
 
     def refine_derivatives(self) -> bool:
-        return False  # they are exact
+        return False  # derivatives are exact
 
     def holds(self, theta: Theta, columns: Columns, problem: Problem | None) -> bool:
         return True

@@ -15,17 +15,17 @@ from ..support.digest import digest
 
 
 class SampledProblem(Problem):
-    """The hooks of `problm.solver.problem.Problem` that follow from where the rows lie.
+    """The hooks of `problm.solver.problem.Problem` that follow from columns in memory.
 
-    A subclass evaluates ``self.data.rows(lo, hi)``: the columns' rows at the positions [lo, hi), gathered once for a
-    batch, the columns themselves for [0, n).
+    A subclass evaluates ``self.data.rows(lo, hi)``: the rows at the positions [lo, hi), gathered once for a batch, or
+    the columns themselves for [0, n).
 
     Parameters
     ----------
     columns : arrays of equal length n.
     dim : number of parameters.
     rng : random seed or Generator for the order of the rows.
-    types : of the gathered columns; those of the columns if not given.
+    types : types of the gathered columns; by default those of the columns.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SampledProblem(Problem):
 
 
 class SummedProblem(Problem):
-    """Costs from one method, which adds them up and writes those of single blocks where asked to."""
+    """Costs from one method, which returns their sum and writes those of single blocks if requested."""
 
     def _evaluate(self, theta: Theta, lo: int, hi: int, costs: NDArray[np.float64] | None) -> float:
         """The sum of the costs of the blocks at [lo, hi), each written to ``costs`` (hi - lo,), if given."""

@@ -1,17 +1,17 @@
 r"""Curvature that Gauss-Newton does not see, learned from the gradients of successive steps.
 
-Where residuals are large at the minimum (parallax, occlusion, noise in the gradients of the images) the Gauss-Newton
+If residuals are large at the minimum (parallax, occlusion, noise in the gradients of the images), the Gauss-Newton
 matrix H overestimates the curvature of the cost, several times in some directions, and Gauss-Newton converges slowly.
-The true Hessian is ``H + S`` with ``S = sum r d2r``; S is learned by symmetric rank-one updates (as in structured
-quasi-Newton methods): after a step s that changed the gradient by y, ``(H + S) s = y`` is required of it,
+The true Hessian is ``H + S`` with ``S = sum r d2r``. S is learned by symmetric rank-one updates (as in structured
+quasi-Newton methods): after a step s that changed the gradient by y, it must satisfy ``(H + S) s = y``,
 
     q = y - (H + S) s,      S <- S + q q^T / (q^T s) .
 
-What is handed to the solver is ``H + S`` with its eigenvalues relative to H kept within [floor, cap], so it stays
-positive definite and damping still works; a rejected step halves S. The gradient, and with it descent, minima and
-certificate, is not affected, and the remaining decrease is estimated better. S is only updated by steps over *all*
-residuals: on a batch the curvature of the noise is larger than that of the cost. Where trials are linearised at once
-(``fused``, `problm.solver.batch`), a rejected trial does not update S: what was learned belongs to its end point.
+The solver gets ``H + S`` with its eigenvalues relative to H kept within [floor, cap], so it stays positive definite and
+damping still works; a rejected step halves S. The gradient, and with it descent, minima and certificate, is not
+affected, and the remaining decrease is estimated better. S is only updated by steps over *all* residuals: on a batch
+the curvature of the noise is larger than that of the cost. If trials are linearised as well (``fused``,
+`problm.solver.batch`), a rejected trial does not update S: what was learned belongs to its end point.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ Array = NDArray[np.float64]
 
 
 class _Known(NamedTuple):
-    """What a linearisation over all residuals left behind."""
+    """Results of a linearisation over all residuals."""
 
     theta: Theta
     gradient: Array
     gauss_newton: Array
-    """(d, d) H, as it is."""
+    """(d, d) H, uncorrected."""
     correction: Array | None
-    """(d, d) S, or None where nothing has been learned."""
+    """(d, d) S, or None if nothing has been learned."""
 
 
 class SecantProblem(Wrapper):
-    """A problem whose Gauss-Newton matrix over all residuals is corrected by what its steps have shown."""
+    """A problem whose Gauss-Newton matrix over all residuals is corrected by curvature learned from steps."""
 
     def __init__(self, inner: Problem, floor: float = 0.05, cap: float = 2.0) -> None:
         super().__init__(inner)
-        self.learns = True  # steps are not extrapolated as well: the pair ``head`` took 66 iterations instead of 39
+        self.learns = True  # no extrapolation in addition: the pair ``head`` took 66 iterations instead of 39
         self._floor, self._cap = floor, cap
         self._base: _Known | None = None  # the point that steps are tried from
-        self._latest: _Known | None = None  # the last linearised one, which the solver may have refused
+        self._latest: _Known | None = None  # the last linearised point, which the solver may have rejected
         self._step: tuple[Theta, Array] | None = None
         self._tried = 0
 
     def gauss_newton(self, theta: Theta) -> Array | None:
-        """(d, d) the Gauss-Newton matrix over all residuals at a point where a solve ended, uncorrected."""
+        """(d, d) uncorrected Gauss-Newton matrix over all residuals at the point where a solve ended."""
         for known in (self._latest, self._base):
             if known is not None and known.theta is theta:
                 return known.gauss_newton
@@ -81,13 +81,13 @@ class SecantProblem(Wrapper):
         return Normal(normal.count, normal.cost, normal.gradient, hessian, normal.outer, None, normal.compiled)
 
     def _corrected(self, hessian: Array, correction: Array) -> Array:
-        """``H + S`` with its eigenvalues relative to H kept within [floor, cap]; H itself where it is singular."""
+        """``H + S`` with its eigenvalues relative to H kept within [floor, cap]; H itself if it is singular."""
         # S v = value H v with V^T H V = I, so that H + S = H V (1 + values) V^T H.
         values, vectors, info = dsygvd(correction, hessian)
         if info != 0:
             return hessian
         basis = hessian @ vectors
-        # Not np.clip: it takes longer than all the rest on a handful of numbers.
+        # Not np.clip, which takes longer than everything else on a handful of numbers.
         kept = np.minimum(np.maximum(values + 1.0, self._floor), self._cap)
         corrected: Array = (basis * kept) @ basis.T
         return corrected

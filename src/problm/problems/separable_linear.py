@@ -1,4 +1,4 @@
-r"""Curves with their own linear coefficients and shared non-linear parameters, coefficients eliminated.
+r"""Curves with shared non-linear parameters and their own linear coefficients, which are eliminated.
 
 Block j is a curve ``y_j`` (m samples) modelled by ``Phi(alpha) c_j``: its coefficients ``c_j`` (k) are its own, alpha
 (d) is shared. Variable projection replaces ``c_j`` by ``Phi^+ y_j`` and leaves
@@ -12,9 +12,9 @@ with the exact derivative with respect to alpha_a (Golub and Pereyra 1973)
 whose two parts are orthogonal; Kaufman's approximation leaves out the second. The gradient is ``r_j' dPhi_a c_j``
 either way.
 
-Where all curves share x and sigma, they share Phi: everything that a pass needs beyond ``C = Y Phi^+'`` and
-``E_a = R dPhi_a`` (two matrix products) are the Gram matrices ``C'WC`` and ``E'WE``, and J'J follows from them with
-matrices of Phi alone. Curves with an x or a sigma of their own go through `problm.problems.separable_kernels`.
+If all curves share x and sigma, they share Phi. Apart from ``C = Y Phi^+'`` and ``E_a = R dPhi_a`` (two matrix
+products), a pass then only needs the Gram matrices ``C'WC`` and ``E'WE``, and J'J follows from them with matrices of
+Phi alone. Curves with their own x or sigma are evaluated by `problm.problems.separable_kernels`.
 
 A robust loss acts on the norm of a whole curve's residuals. It is increasing, so it does not change which
 coefficients are best, and elimination stays exact.
@@ -47,8 +47,8 @@ class LinearSeparableProblem(SummedProblem, SampledProblem):
     Parameters
     ----------
     basis
-        ``basis(x, alpha)`` with the columns of Phi along the last axis, or as a list of k arrays: (m, k) for a shared
-        x, (b, m, k) for the x of b curves.
+        ``basis(x, alpha)`` returns the columns of Phi along the last axis, or as a list of k arrays: (m, k) for a
+        shared x, (b, m, k) for the x of b curves.
     x
         Shared: any array whose first axis has m entries. Per curve: (n, m, ...) with ``own_x=True``.
     y
@@ -60,9 +60,9 @@ class LinearSeparableProblem(SummedProblem, SampledProblem):
     sigma
         None, (m,) or (n, m): standard deviations of the samples; ``inf`` leaves a sample out.
     own_x
-        Whether x has a row for each curve.
+        Whether x has one row per curve.
     exact, loss, threads, rng
-        Exact or Kaufman's Jacobian; loss on a curve's norm; threads of the kernels (own x or sigma); random order.
+        Exact or Kaufman's Jacobian; loss on a curve's norm; threads of the kernels (for own x or sigma); random order.
     """
 
     def __init__(
@@ -89,14 +89,12 @@ class LinearSeparableProblem(SummedProblem, SampledProblem):
         self.weight = None if sigma is None or self.own_sigma else 1.0 / sigma
         self.shared = not (own_x or self.own_sigma)
         if self.loss.code == USER_CODE and not self.shared:
-            raise TypeError(
-                f"loss={self.loss.name!r}: curves with an x or sigma of their own take built-in losses only"
-            )
+            raise TypeError(f"loss={self.loss.name!r}: curves with their own x or sigma accept only built-in losses")
         columns = [y, *([x] if own_x else []), *([sigma] if self.own_sigma else [])]
         super().__init__(columns, dim, rng)
         self.cost_bound = self.loss.bound
         self.terms = 0  # k, known from the first basis
-        self.components = max(1, self.samples)  # less k, from then on
+        self.components = max(1, self.samples)  # minus k once that is known
         # About 512 KiB of samples per chunk stay in the cache of a core.
         self._chunk = max(8, 65536 // self.samples)
 
@@ -117,7 +115,7 @@ class LinearSeparableProblem(SummedProblem, SampledProblem):
         return np.concatenate([(phi @ c[:, :, None])[:, :, 0] - y for _, phi, y, c in self._solved(theta)])
 
     def coefficient_variances(self, theta: Array, inverse: Array) -> Array:
-        """Variances (n, k) of the coefficients for unit noise, ``inverse`` (d, d) being that of alpha.
+        """Variances (n, k) of the coefficients for unit noise; ``inverse`` (d, d) is the covariance of alpha.
 
         Noise moves c directly, by ``Phi^+``, and through alpha, by ``-M_a c`` with ``M_a = Phi^+ dPhi_a``; at the
         minimum the two are independent.
@@ -134,7 +132,7 @@ class LinearSeparableProblem(SummedProblem, SampledProblem):
         return np.concatenate(parts)
 
     def _solved(self, theta: Array) -> Iterator[tuple[tuple[Array, ...], Array, Array, Array]]:
-        """Parts of the curves in natural order: their rows, bases (b or 1, m, k), data (b, m), coefficients (b, k)."""
+        """Chunks of the curves in natural order: rows, bases (b or 1, m, k), data (b, m), coefficients (b, k)."""
         rows, once = self.data.rows(0, self.n), None if self.own_x else (self.phi(theta), _NO_FLOAT)
         pinv = self.decompose(once[0])[1] if self.shared and once is not None else None
         for a in range(0, self.n, self._chunk):
@@ -202,7 +200,7 @@ class LinearSeparableProblem(SummedProblem, SampledProblem):
         k = phi.shape[1]
         U, pinv = self.decompose(phi)
         slopes = self.slopes(theta)
-        # What the Gram matrices of a chunk are multiplied with: P dPhi_a, and Phi^+ (Phi^+)' = (Phi'Phi)^-1.
+        # Factors of the Gram matrices of a chunk: P dPhi_a, and Phi^+ (Phi^+)' = (Phi'Phi)^-1.
         across = slopes - U @ (U.T @ slopes)
         pairs = np.einsum("ami,bmj->abij", across, across, optimize=True)
         metric = pinv @ pinv.T
@@ -275,7 +273,7 @@ class LinearSeparableProblem(SummedProblem, SampledProblem):
         return float(sum_chunks(chunk, hi - lo, self._chunk, 1 if self.shared else self._threads)[0][0])
 
     def _once(self, theta: Array) -> tuple[Array, Array] | None:
-        """Basis and slopes of a shared x, which the curves then divide by a sigma of their own."""
+        """Basis and slopes of a shared x, which the curves then divide by their own sigma."""
         return None if self.own_x else (self.phi(theta), self.slopes(theta)[:, None])
 
     def _own_basis(
@@ -306,7 +304,7 @@ def _shape(*lengths: int | str) -> str:
 
 
 def columns_of(value: Any, shape: tuple[int, ...], name: str, kind: type = float) -> Array:
-    """Basis columns along the last axis: from an array, or from a list of columns (numbers are constant columns)."""
+    """Basis columns along the last axis, from an array or a list of columns (numbers are constant columns)."""
     if isinstance(value, (list, tuple)):
         value = np.stack([np.broadcast_to(np.asarray(column, dtype=kind), shape) for column in value], axis=-1)
     array: Array = np.asarray(value, dtype=kind)

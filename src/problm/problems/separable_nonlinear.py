@@ -1,18 +1,18 @@
-r"""Blocks with non-linear parameters of their own, eliminated by a few Gauss-Newton steps each.
+r"""Blocks with their own non-linear parameters, which are eliminated by a few Gauss-Newton steps per block.
 
 Block j has residuals ``r_j(theta, z_j)`` (p) with shared parameters theta (d) and its own z_j (q, few). As a
 function of theta alone its cost is ``f_j(theta) = min_z loss(||r_j(theta, z)||)``. Bundle adjustment is of this
-kind (z the point, `problm.vision.bundle.problem` is its compiled form); so are curves that each have an
-offset in time, or a phase.
+kind (z is the point; `problm.vision.bundle.problem` is its compiled form), and so are curves with their own offset in
+time or phase.
 
 *Inner solve*, all blocks of a chunk at a time: ``(V + mu diag V) u = -J_z' r``, ``V = J_z' J_z``, mu = 0 while
-the cost falls, until the promised decrease is below 1e-12 of the block's cost. The loss is increasing in the
-norm, so it does not enter. *Reduction*: with ``J_z = Q R`` the residuals and Jacobian are those of ``(I - QQ')
-[r, J_theta]``: the gradient is exact at the inner minimum (the envelope theorem), J'J the Schur complement.
+the cost falls, until the predicted decrease is below 1e-12 of the block's cost. The loss is increasing in the
+norm, so it does not matter here. *Reduction*: with ``J_z = Q R`` the residuals and Jacobian are ``(I - QQ')
+[r, J_theta]``. The gradient is exact at the inner minimum (the envelope theorem), and J'J is the Schur complement.
 
 *A function of theta.* Inner solves start from the z of the last linearised theta (`problm.problems.warm_starts`).
-Because every solve runs to 1e-12, costs depend on the starts, and on the order of evaluations, by no more than
-about that, as long as a block has one valley.
+Because every solve runs to 1e-12, costs depend on the starts and the order of evaluations by no more than about that,
+as long as a block has a single minimum.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ INNER_STEPS = 50
 
 
 class SeparableProblem(SampledProblem):
-    """Residual blocks that each have a few non-linear parameters of their own.
+    """Residual blocks with a few non-linear parameters per block.
 
     Parameters
     ----------
     residual
-        ``residual(theta, z, *rows) -> (b, p)`` for the b blocks whose parameters ``z`` (b, q) and rows of ``data``
-        it gets.
+        ``residual(theta, z, *rows) -> (b, p)`` for b blocks, with their parameters ``z`` (b, q) and rows of ``data``.
     z0
         (n, q) starts of the blocks' own parameters.
     data
@@ -55,7 +54,7 @@ class SeparableProblem(SampledProblem):
     retract
         ``(theta, delta) -> theta``; addition if not given.
     loss
-        On the norm of a block's residuals.
+        Robust loss on the norm of a block's residuals.
     rng
         Random seed for the order of the blocks.
 
@@ -110,7 +109,7 @@ class SeparableProblem(SampledProblem):
             r, Jz = self._solve(theta, z, data)
             self.z[rows] = z
             J = self._outer_jacobian(theta, z, data, r.shape[1])
-            # Q of [J_z, r, J]: what is left of r and J is what the block's own parameters cannot explain.
+            # QR of [J_z, r, J]: the remaining parts of r and J are those that the block's parameters cannot explain.
             Q = np.linalg.qr(Jz)[0]
             block = np.concatenate([r[:, :, None], J], axis=2)
             block -= Q @ (Q.transpose(0, 2, 1) @ block)
@@ -159,7 +158,7 @@ class SeparableProblem(SampledProblem):
 
     def _chunks(self, lo: int, hi: int) -> Iterator[tuple[int, Index, tuple[NDArray[Any], ...]]]:
         columns = self.data.rows(lo, hi)
-        # About 4 MiB of Jacobian and temporaries: larger chunks spill the cache, smaller ones pay for calls of NumPy.
+        # About 4 MiB of Jacobian and temporaries: larger chunks exceed the cache, smaller ones need more NumPy calls.
         size = max(64, 524288 // max(1, (self._size or 16) * (self.dim + 4)))
         for a in range(0, hi - lo, size):
             rows, *data = (c[a : a + size] for c in columns)
@@ -170,7 +169,7 @@ class SeparableProblem(SampledProblem):
         if r.ndim != 2 or len(r) != len(z):
             raise ValueError(f"residual must return an array of shape ({len(z)}, p), one row per block; got {r.shape}")
         self._size = int(r.shape[1])
-        self.components = max(1, self._size - int(self.z.shape[1]))  # less what its own parameters explain
+        self.components = max(1, self._size - int(self.z.shape[1]))  # minus the block's own parameters
         return r
 
     def _inner_jacobian(self, theta: Any, z: Array, data: tuple[NDArray[Any], ...], p: int) -> Array:
@@ -188,7 +187,7 @@ class SeparableProblem(SampledProblem):
         return np.ascontiguousarray(np.moveaxis(by, 0, 2))
 
     def _solve(self, theta: Any, z: Array, data: tuple[NDArray[Any], ...]) -> tuple[Array, Array]:
-        """Move z (b, q) to the minimum of each block, in place; returns residuals and inner Jacobian there."""
+        """Move z (b, q) to the minimum of each block, in place; return residuals and inner Jacobian there."""
         r = self._evaluate_residual(theta, z, data)
         J = self._inner_jacobian(theta, z, data, r.shape[1])
         cost = 0.5 * np.einsum("bp,bp->b", r, r)
@@ -201,7 +200,7 @@ class SeparableProblem(SampledProblem):
             g = np.einsum("bpq,bp->bq", J[active], r[active])
             V = np.einsum("bpq,bps->bqs", J[active], J[active])
             step, promised = _damped(V, g, mu[active])
-            # A damped step promises little at any distance from the minimum: only an undamped one may end the solve.
+            # A damped step predicts little at any distance from the minimum: only an undamped one may end the solve.
             done = (mu[active] == 0.0) & ~(promised > INNER_TOL * cost[active] + 1e-300)
             done |= mu[active] > 1e10
             new = z[active] + step
@@ -221,7 +220,7 @@ class SeparableProblem(SampledProblem):
 
 
 def _damped(V: Array, g: Array, mu: Array) -> tuple[Array, Array]:
-    """Steps (b, q) of ``(V + mu diag V) u = -g`` and the decrease each promises; vanishing directions stay put."""
+    """Steps (b, q) of ``(V + mu diag V) u = -g`` and their predicted decreases; vanishing directions are not moved."""
     q = V.shape[1]
     diagonal = np.einsum("bqq->bq", V)
     scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))

@@ -16,12 +16,12 @@ def is_sparse(matrix: Any) -> bool:
 
 
 def as_dense(jacobian: Any) -> Array:
-    """Transposed Jacobian (d, m) of a dense transposed one or of a sparse one (m, d)."""
+    """Dense transposed Jacobian (d, m), from a dense transposed one or a sparse one (m, d)."""
     return np.asarray(jacobian.toarray().T if is_sparse(jacobian) else jacobian)
 
 
 def as_sparse(jacobian: Any, shape: tuple[int, int]) -> Any:
-    """A sparse Jacobian (m, d) in rows; a linear operator as its transposed dense matrix (d, m)."""
+    """A sparse Jacobian (m, d) in row format; a linear operator becomes its transposed dense matrix (d, m)."""
     if jacobian.shape != shape:
         raise ValueError(f"jac returned shape {jacobian.shape}, expected {shape}")
     if not is_sparse(jacobian):

@@ -1,8 +1,9 @@
-"""Starts of the inner solves of eliminated parameters, chosen so that costs stay a function of theta.
+"""Starts of the inner solves for eliminated parameters, chosen so that costs stay a function of theta.
 
-Solves start from what was found at the last linearised theta (``base``). A trial writes elsewhere (``trial``) and
-leaves the base alone, so that a rejected one leaves no trace; what an accepted trial found becomes the base when it is
-next read: ``stamp`` says which theta a row of ``trial`` belongs to. Thetas are distinguished by identity and numbered.
+Solves start from the solutions at the last linearised theta (``base``). A trial writes its solutions to ``trial`` and
+leaves the base alone, so that a rejected trial leaves no trace. The solutions of an accepted trial become the base when
+they are next read: ``stamp`` says which theta a row of ``trial`` belongs to. Thetas are distinguished by identity and
+numbered.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ class WarmStarts:
 
     def __init__(self, base: Array) -> None:
         self.base = base
-        """(n, q) solutions at the theta last linearised."""
+        """(n, q) solutions at the last linearised theta."""
         self.trial = base.copy()
         """(n, q) solutions at the thetas tried since."""
         self.stamp = np.full(len(base), -1, dtype=np.int64)
         """(n,) number of the theta that each row of ``trial`` belongs to."""
         self.here = 0
-        """Number of the theta last linearised."""
+        """Number of the last linearised theta."""
         self._at: Any = None
         self._latest: tuple[int, Any] = (0, None)
 
     def number(self, theta: Any) -> int:
-        """The number of a theta, the same as long as it is the latest or the one last linearised."""
+        """The number of a theta, which is the same while it is the latest or the last linearised one."""
         if self._at is not None and theta is self._at:
             return self.here
         if theta is not self._latest[1]:
@@ -52,17 +53,17 @@ class WarmStarts:
         return self._latest[0]
 
     def linearize_at(self, theta: Any) -> int:
-        """Make this theta the one that solves start from; returns its number."""
+        """Make this theta the one that solves start from; return its number."""
         self.here, self._at = self.number(theta), theta
         return self.here
 
     def read(self, rows: Index) -> Array:
         """Starts of some rows, (k, q): a copy."""
         current = rows[self.stamp[rows] == self.here]
-        self.base[current] = self.trial[current]  # found at the current theta by the trial that led there
+        self.base[current] = self.trial[current]  # solutions of the trial that led to the current theta
         return self.base[rows]
 
     def tried(self, rows: Index, solutions: Array, number: int) -> None:
-        """Keep what was found for some rows at the theta of this number."""
+        """Keep the solutions of some rows at the theta of this number."""
         self.trial[rows] = solutions
         self.stamp[rows] = number

@@ -1,1 +1,1 @@
-"""Computer vision on top of the solver: these rooms make problems and interpret results; none has a loop of its own."""
+"""Computer vision on top of the solver: these rooms make problems and interpret results, but have no solver loop."""

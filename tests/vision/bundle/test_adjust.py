@@ -362,7 +362,7 @@ def test_bad_input_is_named():
         bundle_adjustment(truth, fixed_images=0)
     with pytest.raises(ValueError, match="did you mean 'focal'"):
         bundle_adjustment(truth, intrinsics=["focall"])
-    with pytest.raises(ValueError, match="nothing is left"):
+    with pytest.raises(ValueError, match="nothing to estimate"):
         bundle_adjustment(truth, intrinsics="fixed", fixed_images=range(4))
     with pytest.raises(TypeError, match="built-in losses"):
         bundle_adjustment(truth, loss=lambda z: (z, np.ones_like(z)))

@@ -126,7 +126,7 @@ def test_common_and_select():
         ({"observations": np.array([[0.0, 0, 1, np.inf]])}, "must be finite"),
         ({"camera": [0, 1, 2]}, "camera must hold"),
         ({"observations": [["a"]]}, "observations must be an array of real numbers"),
-        ({"intrinsics": [Intrinsics("PINHOLE", (1, 1, 0, 0))] * 2, "camera": None}, "say which is whose"),
+        ({"intrinsics": [Intrinsics("PINHOLE", (1, 1, 0, 0))] * 2, "camera": None}, "assign them with camera="),
     ],
 )
 def test_arrays_are_checked(change, message):

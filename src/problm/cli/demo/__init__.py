@@ -1,4 +1,4 @@
-"""`problm demo`: a tour on data that it makes itself.
+"""`problm demo`: a tour on simulated data.
 
 Start with `problm.cli.demo.command`.
 """

@@ -21,7 +21,7 @@ _START = np.array([[1.0, 0.0, _MARGIN], [0.0, 1.0, _MARGIN], [0.0, 0.0, 1.0]])
 
 
 def make_images(height: int, width: int, seed: int) -> tuple[Array, Array]:
-    """Image 1, and a larger image 2 that shows all of it: x2 ~ _TRUTH x1. Noise of 0.02 on values from 0 to 1."""
+    """Make image 1 and a larger image 2 that shows all of it: x2 ~ _TRUTH x1, noise of 0.02 on values from 0 to 1."""
     rng = np.random.default_rng(seed)
     waves = 40
     length = np.exp(rng.uniform(np.log(12.0), np.log(200.0), waves))
@@ -44,7 +44,7 @@ def make_images(height: int, width: int, seed: int) -> tuple[Array, Array]:
 
 
 def run(height: int, width: int, seed: int, progress: Callable[..., Any] | None) -> Part:
-    """Align at full resolution, from a start that is some pixels off."""
+    """Align at full resolution, from a start that is off by some pixels."""
     first, second = make_images(height, width, seed)
 
     def solve(**options: Any) -> Any:
@@ -99,7 +99,7 @@ class _Cost:
     def scipy(self) -> Measured:
         from scipy.optimize import least_squares
 
-        # Entries of like size: shifts in pixels, the rest in pixels at the image's far side.
+        # Scale entries to similar size: shifts in pixels, the others by their effect in pixels at the image's far side.
         side = float(max(self.first.shape))
         units = np.array([1 / side, 1 / side, 1, 1 / side, 1 / side, 1, 1 / side**2, 1 / side**2])
 
@@ -121,7 +121,7 @@ class _Cost:
 
         note = ""
         try:
-            # Steps of a thousandth: the interpolant is piecewise smooth, and float32.
+            # Steps of a thousandth, because the interpolant is piecewise smooth and float32.
             least_squares(residuals, np.zeros(8), method="lm", diff_step=np.full(8, 1e-3))
         except TimeoutError:
             note = "given up, "

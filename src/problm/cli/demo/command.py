@@ -16,10 +16,10 @@ from ..common import Debug, Folder, Force, Json, Quiet, Seed, Voice
 from ..warmup import compiling
 from .parts import HEADER, Part
 
-_NOTE = "Measured on this machine, a moment ago: medians of three runs in turn (SciPy: one run). Timings are rough."
+_NOTE = "Measured on this machine just now: medians of three interleaved runs (SciPy: one run). Timings are rough."
 
 _LONG = 8.0
-"""Seconds of loading from which on a message is shown."""
+"""Seconds of loading after which a message is shown."""
 
 
 def command(
@@ -33,11 +33,11 @@ def command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """A 10^7-point curve fit, essential matrix and alignment on data made here; writes demo/report.html."""
+    """Curve fit of 10^7 points, essential matrix and alignment on simulated data; writes demo/report.html."""
     began = time.perf_counter()
     voice = Voice(json, quiet)
     folder = Folder(output, ["report.html"], [], force, voice)
-    voice.say(f"ProBLM {__version__}: three problems, made here, solved here.\n")
+    voice.say(f"ProBLM {__version__}: three simulated problems.\n")
     if missing():
         with compiling(voice) as told:
             warm_up(progress=told)
@@ -63,7 +63,7 @@ def command(
     for part in parts:
         content += part.html()
     written = folder.write("report.html", page.page("ProBLM demo", content))
-    voice.say(f"{seconds:.1f} s in all. Pictures: {written}")
+    voice.say(f"{seconds:.1f} s in total. Plots: {written}")
     voice.finish({"seconds": seconds, "report": str(written), "parts": [as_dict(p) for p in parts]})
 
 

@@ -36,7 +36,7 @@ def make_data(n: int, seed: int) -> tuple[Array, Array]:
 
 
 def run(n: int, seed: int, progress: Callable[..., Any] | None) -> Part:
-    """Fit it with growing batches, with plain Levenberg-Marquardt, and with SciPy."""
+    """Fit the curve with growing batches, with plain Levenberg-Marquardt, and with SciPy."""
     x, y = make_data(n, seed)
     model = formula("a*exp(-b*x) + c")
     fit(model, x[:1000], y[:1000], START)  # loads what is compiled, before the clock runs

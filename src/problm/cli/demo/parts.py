@@ -1,4 +1,4 @@
-"""Result of a part of the demo: measurements and pictures."""
+"""Result of a part of the demo: measurements and plots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Measured:
     method: str
     seconds: float
     cost: float
-    """Over all residuals."""
+    """Cost over all residuals."""
     note: str = ""
 
 

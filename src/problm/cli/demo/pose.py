@@ -99,7 +99,7 @@ def _scipy(views: TwoViews, start: tuple[Array, Array]) -> Measured:
 
 
 def _robust(seed: int) -> tuple[bytes, str]:
-    """A picture of 400 matches of which 40 % are wrong, and what was found."""
+    """Plot of a robust fit to 400 matches of which 40 % are wrong, and its caption."""
     from ...report.page import figure_png
 
     views = two_views(400, inliers=0.6, seed=seed + 2)

@@ -1,6 +1,6 @@
 """Residual functions written with JAX or PyTorch: exact derivatives, on any device.
 
-`detect` tells from a function which library it is written with; `backend_model` makes the model that the solver runs.
+`detect` finds the library that a function is written with; `backend_model` makes the model that the solver runs.
 Neither library is imported unless a function uses it or ``backend=`` names it.
 """
 
@@ -47,7 +47,7 @@ def backend_model(
     manifold: Any = None,
     written_in: Callable[..., Any] | None = None,
 ) -> RowModel | None:
-    """The model of a function for the backend named, or detected in it or in ``written_in``; None for NumPy."""
+    """The row model of a function for the given or detected backend (in it or in ``written_in``); None for NumPy."""
     if backend is not None and backend not in BACKENDS:
         raise ValueError(
             f"backend={backend!r} is not known{suggest(backend, BACKENDS)}; choose one of {', '.join(BACKENDS)}"
@@ -73,7 +73,7 @@ def _package(value: Any) -> str:
 
 
 def _referred(function: Any, seen: set[int]) -> Iterator[Any]:
-    """The function, and what its code refers to by global names and closures, functions of the user's followed."""
+    """The function and the objects that its code refers to by globals and closures; user functions are followed."""
     if id(function) in seen or len(seen) > 200:
         return
     seen.add(id(function))

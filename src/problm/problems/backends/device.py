@@ -1,8 +1,8 @@
 """Common part of JAX and PyTorch: rows in chunks of fixed shapes, sums on the device, losses.
 
-A chunk has one of two numbers of rows, so that nothing is compiled again as the batch grows: small ones, and large ones
-for passes over very many rows. The last one is filled up with copies of its first row, which a mask takes out of every
-sum. Only sums come back from the device, and the costs of single rows where they are asked for.
+Chunks have one of two sizes, so that nothing is compiled again as the batch grows: small, and large for passes over
+very many rows. The last chunk is padded with copies of its first row, which a mask removes from every sum. Only sums
+come back from the device, and the costs of single rows if requested.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from ..sampled import SampledProblem
 
 Array = NDArray[np.float64]
 CHUNK = 8192
-"""Rows in a small chunk: what a first batch, which is filled up to it, takes to compute is about what a call takes."""
+"""Rows in a small chunk; a first batch is padded to it, which takes about as long as the call itself."""
 LARGE = 65_536
-"""Rows in a large chunk. Measured, of an exponential with three parameters: 19 ns per row for a linearisation and 7 for
+"""Rows in a large chunk. Measured for an exponential with three parameters: 19 ns per row for a linearisation and 7 for
 costs, against 30 and 28 in small chunks."""
 _LARGE_FROM = 4 * LARGE
-"""Rows of a pass from which large chunks are worth compiling for."""
+"""Rows of a pass from which compiling for large chunks pays off."""
 _LARGE_BYTES = 1 << 25
-"""Most that the derivatives of a chunk may take."""
+"""Largest size of the derivatives of a chunk, in bytes."""
 _UNDER_WAY = 16
 
 
 class Passes(Protocol):
-    """The compiled passes over one chunk; ``count`` rows of it are valid. Results may still be under way."""
+    """The compiled passes over one chunk, of which ``count`` rows are valid. Results may be asynchronous."""
 
     def linearize(self, theta: Any, count: int, rows: Columns, outer: bool) -> Any:
-        """cost, gradient (d,), hessian (d, d), outer products (d, d) where asked for, costs (rows,)."""
+        """cost, gradient (d,), hessian (d, d), outer products (d, d) if requested, costs (rows,)."""
         ...
 
     def costs(self, theta: Any, count: int, rows: Columns) -> Any:
@@ -58,7 +58,7 @@ class Passes(Protocol):
 
 @dataclass
 class Prepared:
-    """What a library makes of a function, once it has seen its data."""
+    """A function as prepared by a library that has seen its data."""
 
     passes: Passes
     components: int
@@ -75,7 +75,7 @@ class DeviceModel:
     Parameters
     ----------
     prepare
-        ``(fun, points, columns, dim, loss, move) -> Prepared``, of the library.
+        ``(fun, points, columns, dim, loss, move) -> Prepared``, from the library's module.
     fun
         Residuals of a batch of rows, or of a single one.
     move
@@ -96,7 +96,7 @@ class DeviceModel:
         self._all = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Compiled programs do not travel; what made them does: a function, and some rows."""
+        """Pickle the function and some rows, from which the compiled programs can be made again."""
         return _rebuilt, (self._prepare, self.fun, self.dim, self.loss, self._user_move, self._seen, self._all)
 
     @property
@@ -122,7 +122,7 @@ class DeviceModel:
         return self.made.move
 
     def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool = False) -> DeviceModel:
-        """The model, with what calls on its data tell: chunks are filled up, so rows are never simply together."""
+        """The model, completed by calls on its data. Chunks are padded, so rows are never simply evaluated together."""
         if not columns:
             raise ValueError("data is needed with JAX and PyTorch functions: residuals are evaluated batch by batch")
         self._made = self._prepare(self.fun, points, columns, self.dim, self.loss, self._user_move)
@@ -133,7 +133,7 @@ class DeviceModel:
         return DeviceProblem(self, columns, rng)
 
     def refine_derivatives(self) -> bool:
-        return False  # they are exact
+        return False  # derivatives are exact
 
     def holds(self, theta: Theta, columns: Columns, problem: Problem | None) -> bool:
         if not is_row_wise(self.made.evaluate, [theta], columns):
@@ -155,18 +155,18 @@ def _rebuilt(prepare: Any, fun: Any, dim: int, loss: Loss, move: Any, seen: Any,
 
 
 Shape = tuple[int, ...] | str
-"""Of what a function returns, or the error that it raised."""
+"""Shape of what a function returns, or the error that it raised."""
 
 
 def way_of_calling(
     shape: Callable[[bool, int], Shape], evaluate: Evaluate, points: Sequence[Theta], columns: Columns
 ) -> tuple[str, int]:
-    """How a function is meant, and the residuals in a block.
+    """How a function is to be called, and the number of residuals per block.
 
-    ``"batch"``: for any rows; ``"single"``: for one row, to be mapped over them; ``"whole"``: for all rows at once,
-    because rows influence each other or it holds arrays of full length. ``shape(mapped, k)`` tells what it returns
-    for k rows. Where rows of a batch influence each other, a function of numbers is taken for one of all rows, and a
-    function of vectors for one of a single row, if it can be called so.
+    ``"batch"``: for any rows; ``"single"``: for one row, to be mapped over rows; ``"whole"``: for all rows at once,
+    because rows influence each other or it holds arrays of full length. ``shape(mapped, k)`` gives what it returns for
+    k rows. If rows of a batch influence each other, a function of numbers is treated as one of all rows, and a function
+    of vectors as one of a single row, if it can be called that way.
     """
     n, k = len(columns[0]), 7  # a number of rows that no shape of the data has by chance
     batch, single = shape(False, k), shape(True, k)
@@ -206,7 +206,7 @@ class DeviceProblem(SampledProblem, Modelled[DeviceModel]):
 
     fused = True
     least_batch = CHUNK
-    """Smaller batches are filled up to it."""
+    """Smallest size of the first batch: smaller batches are padded to it."""
 
     def __init__(self, model: DeviceModel, columns: Columns, rng: np.random.Generator | int | None = 0) -> None:
         Modelled.__init__(self, model)
@@ -217,7 +217,7 @@ class DeviceProblem(SampledProblem, Modelled[DeviceModel]):
         passes = self.model.passes
 
         def evaluate(theta: Theta, count: int, rows: Columns) -> Any:
-            # Small chunks always with the outer products: next to no work, and a program less to compile.
+            # Small chunks always compute outer products: almost no work, and one program fewer to compile.
             return passes.linearize(theta, count, rows, outer or len(rows[0]) == CHUNK)
 
         def sums() -> Iterator[Normal]:
@@ -257,7 +257,7 @@ class DeviceProblem(SampledProblem, Modelled[DeviceModel]):
         return None
 
     def is_row_wise_at(self, theta: Theta) -> bool:
-        """Whether rows have the same costs in other chunks: some of these, cut elsewhere and turned around."""
+        """Whether rows have the same costs in other chunks; checked on some chunks, cut elsewhere and reversed."""
         if self.model.whole:
             return True
         passes, size = self.model.passes, min(CHUNK, self.n)
@@ -276,7 +276,7 @@ class DeviceProblem(SampledProblem, Modelled[DeviceModel]):
         return True
 
     def _results(self, function: Any, theta: Theta, lo: int, hi: int) -> Iterator[tuple[int, int, Any]]:
-        """Results of the chunks in their order; several are under way while the next is prepared."""
+        """Results of the chunks in order; several are computed while the next is prepared."""
         waiting: deque[tuple[int, int, Any]] = deque()
         for at, count, rows in self._chunks(lo, hi):
             waiting.append((at, count, function(theta, count, rows)))
@@ -285,7 +285,7 @@ class DeviceProblem(SampledProblem, Modelled[DeviceModel]):
         yield from waiting
 
     def _chunks(self, lo: int, hi: int) -> Iterator[tuple[int, int, Columns]]:
-        """Where a chunk begins, counted from lo, how many of its rows are valid, and its rows."""
+        """Start of each chunk, counted from lo, number of its valid rows, and its rows."""
         if self.model.whole:
             yield 0, self.n, self.data.columns
             return
@@ -316,6 +316,6 @@ def cost_and_weight(loss: Loss, squares: Any, xp: Any) -> tuple[Any, Any]:
     z = squares / loss.scale**2
     if loss.code != USER_CODE:
         rho, weight = RULES[loss.name].value_and_weight(z, xp)
-    else:  # the user's own, which must be written for this library's arrays
+    else:  # a user-defined loss, which must be written for this library's arrays
         rho, weight = getattr(loss.function, "__wrapped__", loss.function)(z)[:2]
     return 0.5 * loss.scale**2 * rho, weight

@@ -1,7 +1,7 @@
 """Residual functions written with ``jax.numpy``: forward-mode derivatives, compiled once, in double precision.
 
-``fun(theta, *rows)`` may be written for a batch of rows, as with NumPy, or for a single row; which one is found out by
-its shapes. Double precision is switched on around the calls only: nothing of the user's JAX is changed.
+``fun(theta, *rows)`` may be written for a batch of rows, as with NumPy, or for a single row; its shapes tell which.
+Double precision is switched on only around the calls: the user's JAX settings do not change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def prepare(
     loss: Loss,
     move: Callable[[Any, Any], Any] | None = None,
 ) -> Prepared:
-    """What JAX makes of a function, tried at ``points`` (the start last) on rows of ``columns``."""
+    """Prepare a function for JAX by trying it at ``points`` (the start last) on rows of ``columns``."""
 
     def evaluate(theta: Theta, rows: Columns) -> Sequence[NDArray[Any]]:
         with _double():
@@ -61,7 +61,7 @@ def _mapped(passes: JaxPasses) -> Evaluate:
 
 
 def _double() -> Any:
-    """Double precision, in this thread and until left."""
+    """Context with double precision in this thread."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
     from jax.experimental import enable_x64
@@ -79,7 +79,7 @@ def _passes(
     loss: Loss,
     move: Callable[[Theta, Array], Theta] | None,
 ) -> JaxPasses:
-    """Kept for the next solve with the same function: compiling takes longer than most fits."""
+    """The passes, kept for the next solve with the same function: compiling takes longer than most fits."""
     batch = jax.vmap(fun, in_axes=(None, *[0] * columns)) if single else fun
     return JaxPasses(batch, dim, components, loss, move)
 
@@ -88,11 +88,11 @@ _known: WeakKeyDictionary[Callable[..., Any], dict[Any, Shape]] = WeakKeyDiction
 
 
 def _shapes(fun: Callable[..., Any], columns: Columns, start: Theta) -> Callable[[bool, int], Shape]:
-    """What the function returns for k rows, mapped over them or not; kept for the next solve: it takes 5 ms."""
+    """Shapes of the function's results for k rows, mapped over them or not; kept for the next solve (5 ms)."""
     of_data = (np.shape(start), *((c.shape[1:], c.dtype.str) for c in columns))
     try:
         known = _known.setdefault(fun, {})
-    except TypeError:  # neither hashed nor referred to
+    except TypeError:  # cannot be hashed or weakly referenced
         known = {}
 
     def shape(mapped: bool, k: int) -> Shape:
@@ -144,14 +144,14 @@ class JaxPasses:
                 r, push = jax.linearize(lambda delta: block_residuals(move(theta, delta), rows), zero)
             jacobian = jax.vmap(push)(jnp.eye(dim))  # (d, rows, p)
             cost, weight = costs_of(r, count)
-            # One product of all columns gives hessian and gradient: a third of the time of products of their own.
-            # A row that fills up is a copy of a valid one, so its derivatives are finite and its weight is zero.
+            # One product of all columns gives hessian and gradient, in a third of the time of separate products.
+            # Padding rows are copies of a valid one, so their derivatives are finite; their weight is zero.
             columns = jnp.concatenate([jacobian, r[None]])
             weighted = columns * weight[:, None]
             products = weighted.reshape(dim + 1, -1) @ columns.reshape(dim + 1, -1).T
             hessian = products[:dim, :dim]
             total = None
-            if outer:  # a third of all the work
+            if outer:  # this takes a third of the time
                 each = (weighted[:dim] * r).sum(axis=2)
                 total = each @ each.T
             return cost.sum(), products[:dim, dim], 0.5 * (hessian + hessian.T), total, cost
@@ -180,5 +180,5 @@ class JaxPasses:
         return np.asarray(value)
 
     def compiled(self) -> int:
-        """How many programs were compiled so far."""
+        """Number of programs compiled so far."""
         return sum(int(f._cache_size()) for f in (self._linearize, self._costs, self._residuals))

@@ -25,7 +25,7 @@ except ImportError as error:
 
 
 class Functions:
-    """PyTorch for the rules of `problm.losses`: its own ``minimum`` and ``maximum`` take no numbers."""
+    """PyTorch functions for the rules of `problm.losses`: its own ``minimum`` and ``maximum`` do not take numbers."""
 
     arctan, exp, expm1, log1p, sqrt = torch.arctan, torch.exp, torch.expm1, torch.log1p, torch.sqrt
     ones_like, where, minimum, maximum = torch.ones_like, torch.where, torch.clamp_max, torch.clamp_min
@@ -39,7 +39,7 @@ def prepare(
     loss: Loss,
     move: Callable[[Any, Any], Any] | None = None,
 ) -> Prepared:
-    """What PyTorch makes of a function, tried at ``points`` (the start last) on rows of ``columns``."""
+    """Prepare a function for PyTorch by trying it at ``points`` (the start last) on rows of ``columns``."""
     mapped = vmap(fun, in_dims=(None, *[0] * len(columns)))
 
     def evaluate(theta: Theta, rows: Columns, function: Callable[..., Any] = fun) -> list[NDArray[Any]]:
@@ -69,7 +69,7 @@ def prepare(
 
 def _tensor(array: NDArray[Any]) -> Any:
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
-        array = array.astype(np.int64)  # PyTorch knows no arithmetic of longer unsigned integers
+        array = array.astype(np.int64)  # PyTorch has no arithmetic for longer unsigned integers
     if not (array.flags.writeable and array.flags.c_contiguous and array.dtype.isnative):
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     return torch.from_numpy(np.atleast_1d(array)).to(torch.get_default_device())

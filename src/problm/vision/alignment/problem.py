@@ -41,15 +41,15 @@ class AlignmentProblem(CompiledProblem):
 
     Parameters
     ----------
-    image1, image2 : of as many channels.
+    image1, image2 : images with the same number of channels.
     model : one of `problm.vision.alignment.warps.MODELS`.
-    photometric : whether gain and bias are parameters too, behind those of the warp.
-    loss : on the norm of a pixel's residual, in units of the images' values.
+    photometric : whether gain and bias are parameters as well, after those of the warp.
+    loss : robust loss on the norm of a pixel's residual, in units of the images' values.
     linearization : ``"forward"``, the exact gradient always; or ``"esm"``, averaged gradients on batches and the exact
         one for all pixels, so that convergence, which is only declared there, is convergence of the cost.
     outside : k, the residual of a pixel outside image 2.
-    threads : None: as many as there are cores.
-    rng : seed or Generator of the order of the pixels.
+    threads : number of threads; None: as many as there are cores.
+    rng : random seed or Generator for the order of the pixels.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class AlignmentProblem(CompiledProblem):
             loss=loss or Loss.named("linear"),
             threads=available_threads() if threads is None else threads,
         )
-        # Derivatives cost half as much again as residuals (15 against 9 ns per pixel), and most steps are taken.
+        # Derivatives cost little more than residuals (15 against 9 ns per pixel), and most steps are accepted.
         super().__init__(
             kernel, [pixels, values[:, 0] if image1.channels == 1 else values], retract=move, fused=True, rng=rng
         )
@@ -116,8 +116,8 @@ class AlignmentProblem(CompiledProblem):
         return kernel.linearize(self._point(theta), self._columns(lo, hi), hi - lo, outer=outer, costs=costs)
 
     def concentration(self, theta: Theta, lo: int, hi: int, root: Array) -> None:
-        """Not computed: every pixel informs every parameter of a warp, and strong edges would make batches grow for
-        nothing (measured: half of the gain in time to 1 % above the minimum)."""
+        """Not computed: every pixel informs every parameter of a warp, and strong edges would make batches grow without
+        need (measured: this loses half of the gain in time to 1 % above the minimum)."""
         return
 
     def point(self, matrix: Array, gain: float = 1.0, bias: float = 0.0) -> Array:

@@ -100,7 +100,7 @@ class Alignment:
 
     @property
     def message(self) -> str:
-        """How it ended."""
+        """The outcome in a sentence."""
         told = _AT_A_KINK if self.at_a_kink else self.result.message
         if (self.result.success or self.at_a_kink) and not self.success:
             return (
@@ -225,7 +225,7 @@ class Alignment:
         return overlaid(first, second, inside, kind, tiles)
 
     def plot(self) -> Any:
-        """Both images, checkerboard and residuals; returns a Matplotlib figure (extra ``plot``)."""
+        """Plot both images, checkerboard and residuals; return a Matplotlib figure (needs the extra ``plot``)."""
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
@@ -251,7 +251,7 @@ class Alignment:
         return figure
 
     def report(self) -> str:
-        """A page of text: outcome, matrix, work done."""
+        """Return a page of text: outcome, matrix, work done."""
         rows = [f"    {'  '.join(f'{v:14.8g}' for v in row)}" for row in self.matrix]
         lines = [
             f"Alignment, {self.model}: {self.message}",
@@ -273,7 +273,7 @@ class Alignment:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers and text, ready for JSON."""
+        """Return numbers and text, ready for JSON."""
         return {
             "matrix": self.matrix.tolist(),
             "model": self.model,

@@ -4,10 +4,10 @@ r"""The search for the warp, from coarse to fine; every level is one solve.
 levels find large motions, which a good start does not need.
 
 **The coarsest level** decides whether the search ends in the right minimum, and its solves cost a millisecond or two
-each. So where the images correlate poorly after the first (below 0.9), shifts of the start by up to a third of the
-image are compared, without solving anything, and the level is solved again from the best few of them, by way of
-simpler models (affine, then the model asked for); last from the start itself, translation first. That ends once a fit
-is good, or fair (0.7) and found a second time: photographs with parallax never correlate well.
+each. If the images correlate poorly after the first solve (below 0.9), shifts of the start by up to a third of the
+image are compared without solving anything. The level is solved again from the best few of them, by way of simpler
+models (affine, then the requested model), and last from the start itself, translation first. This ends once a fit is
+good, or fair (0.7) and found a second time: photographs with parallax never correlate well.
 
 **Finer levels** start where the coarser one ended, unless the start of that one fits the finer images better, so a
 level that failed does no harm. Only the finest is solved to convergence.
@@ -54,7 +54,7 @@ _DEEP_ENOUGH = 0.95
 _REMAINING = 0.5
 """Step that may remain at the end, in standard errors of the parameters."""
 _ROUGH = {"ftol": 1e-8, "xtol": 1e-8}
-"""Interpolated images are rough: what a step changes is then all that tells."""
+"""Used on interpolated images, which are rough: there only the change of the cost by a step is meaningful."""
 _COARSE = {"ftol": 1e-4, "max_iter": 60}
 _UP = np.array([[2.0, 0.0, 0.5], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]])
 _DOWN = np.linalg.inv(_UP)

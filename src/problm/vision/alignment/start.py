@@ -1,6 +1,6 @@
 """Starts for images that are far apart: phase correlation, or features.
 
-Both are used on request only. They return a start in pixels and a line of text for the report.
+Both are used only on request. They return a start in pixels and a line of text for the report.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _BASES: dict[str, tuple[tuple[tuple[int, int, float], ...], ...]] = {
 
 
 def generators(model: str) -> Array:
-    """Basis of the tangent space, shape (parameters, 3, 3); of ``H + A`` for ``homography``, of exp(A) else."""
+    """Basis of the tangent space, shape (parameters, 3, 3), of ``H + A`` for ``homography`` and of exp(A) otherwise."""
     basis = np.zeros((DIMENSIONS[model], 3, 3))
     for k, entries in enumerate(_BASES["sl3" if model == "homography" else model]):
         for i, j, value in entries:

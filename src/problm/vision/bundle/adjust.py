@@ -1,8 +1,8 @@
 """Bundle adjustment by variable projection: points eliminated, cameras estimated, batches drawn over points.
 
-`bundle_adjustment` is the full perspective problem (pinhole with distortion, missing observations, robust losses);
+`bundle_adjustment` solves the full perspective problem (pinhole with distortion, missing observations, robust losses),
 `affine_bundle_adjustment` the weak-perspective one of the paper's supplement. Both build a problem in the cameras alone
-and give it to the solver: with C cameras there are about 6 C to 9 C parameters for any number of points, and each point
+for the solver: with C cameras there are about 6 C to 9 C parameters for any number of points, and each point
 is one residual block. With few cameras and very many points a small random sample of the points suffices to move the
 cameras; with many cameras and few points a solve is plain Levenberg-Marquardt with variable projection, which needs far
 fewer iterations than one that moves cameras and points jointly.
@@ -40,14 +40,14 @@ class BundleResult:
     cost: float
     """Half the sum of (robustified) squared errors over the observations, pixels squared."""
     start_cost: float
-    """The same at the start, with the points as they were given."""
+    """Cost at the start, with the given points."""
     rmse: float
-    """Root of the mean squared distance between projection and observation, pixels."""
+    """Root mean square distance between projection and observation, in pixels."""
     behind: NDArray[np.bool_]
     """(P,) points that lie behind a camera that observes them: the errors alone do not prevent it, and a point of
     almost parallel rays may move beyond infinity. Treat them as points at infinity, or drop them."""
     result: Result
-    """The solver's: status, message, history; ``x`` is theta of the problem."""
+    """Result of the solver: status, message, history; ``x`` is theta of the problem."""
     problem: Any = field(repr=False)
 
     @property
@@ -111,8 +111,8 @@ def bundle_adjustment(
     Parameters
     ----------
     model
-        From `problm.read_colmap`, `problm.read_bal` or `Reconstruction.from_arrays`. Points need not be visible in
-        all images, and images may share a camera.
+        A reconstruction from `problm.read_colmap`, `problm.read_bal` or `Reconstruction.from_arrays`. Points need not
+        be visible in all images, and images may share a camera.
     intrinsics
         ``"free"`` (focal lengths and distortion, the usual choice), ``"fixed"``, or a list of the groups to
         estimate: ``focal``, ``distortion``, ``principal_point``.

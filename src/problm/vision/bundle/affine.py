@@ -55,9 +55,9 @@ class AffineBundle:
     """Cameras and points of a weak-perspective reconstruction."""
 
     rotations: Array
-    """(C, 3, 3), world to camera; the first is the start's."""
+    """(C, 3, 3), world to camera; the first is that of the start."""
     translations: Array
-    """(C, 3); the third component, which the model does not see, is the start's."""
+    """(C, 3); the third component, which the model does not see, is that of the start."""
     points: Array
     """(P, 3)."""
     depths: Array
@@ -65,9 +65,9 @@ class AffineBundle:
     cost: float
     """Half the sum of (robustified) squared residuals, in the observations' units squared."""
     rmse: float
-    """Root of the mean squared distance between model and observation, in the observations' units."""
+    """Root mean square distance between model and observation, in the units of the observations."""
     result: Result
-    """The solver's: status, message, history; ``x`` is theta of the problem."""
+    """Result of the solver: status, message, history; ``x`` is theta of the problem."""
     problem: Any = field(repr=False)
 
     def __str__(self) -> str:
@@ -90,10 +90,10 @@ class AffineProblem(SummedProblem, SampledProblem):
     depths
         (P,), positive.
     loss
-        On the norm of a track's 2C residuals. It is increasing, so it does not change the optimal point, and
-        elimination stays exact.
+        Robust loss on the norm of a track's 2C residuals. It is increasing, so it does not change the optimal point,
+        and elimination stays exact.
     exact
-        The exact Jacobian of the reduced functional; else Kaufman's approximation.
+        Whether to use the exact Jacobian of the reduced functional; if not, Kaufman's approximation.
     threads, rng
         Number of threads; random seed for the order of the points.
     """
@@ -111,15 +111,15 @@ class AffineProblem(SummedProblem, SampledProblem):
         self.views = len(observations)
         self.loss = Loss.named("linear") if loss is None else loss
         if self.loss.code == USER_CODE:
-            raise TypeError(f"loss={self.loss.name!r}: affine bundle adjustment takes built-in losses only")
+            raise TypeError(f"loss={self.loss.name!r}: affine bundle adjustment accepts only built-in losses")
         self._exact, self._threads = int(exact), threads
         # Views as (P, 2) columns: np.take would first copy a whole strided column to draw a few rows of it.
         views = [np.ascontiguousarray(loadable(view)) for view in observations]
         super().__init__([*views, loadable(depths)], 5 * self.views - 6, rng)
-        self.components = 2 * self.views - 3  # residuals of a block less the three coordinates of its point
+        self.components = 2 * self.views - 3  # residuals of a block minus the three coordinates of its point
         self.cost_bound = self.loss.bound
         self._everything: NDArray[np.int64] | None = None
-        # Of two points: where the solver is, and its latest trial.
+        # Kept for two points: the current one and the latest trial.
         self._frames: tuple[tuple[Any, Any], tuple[Any, Any]] = ((None, None), (None, None))
 
     def retract(self, theta: Array, delta: Array) -> Array:
@@ -164,7 +164,8 @@ class AffineProblem(SummedProblem, SampledProblem):
         return self.solution(theta)[0]
 
     def solution(self, theta: Array, residuals: Array | None = None) -> tuple[Array, Array]:
-        """Points (n, 3) and squared norms (n,) of the residuals of all tracks; residuals are written if wanted."""
+        """Points (n, 3) and squared norms (n,) of the residuals of all tracks; residuals are written if an array is
+        given."""
         points, squares = np.empty((self.n, 3)), np.empty(self.n)
         Q, S, _, _, T = self._frame(theta)
         into = np.empty((0, 2 * self.views)) if residuals is None else residuals
@@ -232,20 +233,20 @@ def affine_bundle_adjustment(
     """Weak-perspective bundle adjustment with every point seen in every view, by variable projection.
 
     Minimises the squared distances between ``observations[i, j]`` and ``(R_i X_j + t_i)[:2] / depth_j`` over rotations,
-    translations and points, the depths being fixed.
+    translations and points, with fixed depths.
 
     Parameters
     ----------
     observations
         (C, P, 2) with C >= 3 views: image coordinates divided by the focal length (or any unit common to all views).
     cameras
-        Rotations (C, 3, 3) and translations (C, 3) to start from. Without them: a factorisation (Tomasi and Kanade)
-        of a sample of the points.
+        Rotations (C, 3, 3) and translations (C, 3) to start from. By default a factorisation (Tomasi and Kanade) of a
+        sample of the points.
     points
-        (P, 3) at the start. Only used for the depths.
+        (P, 3) points at the start. Only used for the depths.
     depths
-        (P,) fixed depths. By default the mean over the views of the start's where cameras and points are given,
-        else 1.
+        (P,) fixed depths. By default the mean depths over the views at the start if cameras and points are given, else
+        1.
     jacobian
         ``"exact"`` (Golub and Pereyra) or ``"kaufman"``, which leaves out a term that vanishes with the residuals.
     loss, f_scale
@@ -336,7 +337,7 @@ def affine_bundle_adjustment(
 
 
 def _explained(error: ValueError, observations: NDArray[Any], depths: Array) -> ValueError:
-    """The error, or its cause in the data, which is only looked for now because that takes longer than the fit."""
+    """The error, or its cause in the data, which is searched only now because that takes longer than the fit."""
     try:
         check_positive(depths)
     except ValueError as found:

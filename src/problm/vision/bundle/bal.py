@@ -28,12 +28,12 @@ from .reconstruction import Reconstruction, tracks_of
 
 Array = NDArray[np.float64]
 _TEXT_TO_MEMORY = 8
-"""Bytes that a byte of text may take while it is read: the text twice, its numbers, and what is made of them."""
+"""Bytes of memory per byte of text while reading: the text twice, its numbers, and the arrays made from them."""
 _PIECE = 1 << 20
 _LONGEST_NUMBER = 64
-"""Bytes of text for each number that the counts announce, blanks included."""
+"""Bytes of text per number that the counts announce, including blanks."""
 _EXPANSION = 100
-"""Bytes of text that a byte of a packed file explains; those of the collection unpack to four."""
+"""Largest plausible number of bytes of text per byte of a packed file; files of the collection have four."""
 
 
 def read_bal(path: str | os.PathLike[str]) -> Reconstruction:

@@ -1,8 +1,8 @@
 """COLMAP's text models: ``cameras.txt``, ``images.txt`` and ``points3D.txt``.
 
-Nothing in them is trusted: every reference must lead somewhere, every number be finite, no line be longer than 64 MiB;
-names of images are never opened as paths; memory is limited to some ten times the size of the text. An
-error names the file, the line and what was expected. Files are written as `problm.support.files` does.
+Nothing in them is trusted: every reference must be valid, every number must be finite, no line may be longer than 64
+MiB, names of images are never opened as paths, and memory is limited to about ten times the size of the text. An error
+names the file, the line and what was expected. Files are written atomically (`problm.support.files`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .reconstruction import Reconstruction
 
 Array = NDArray[np.float64]
 FILES = ("cameras.txt", "images.txt", "points3D.txt")
-"""Of a text model, in the order in which they are written."""
+"""Files of a text model, in the order in which they are written."""
 _LONGEST_LINE = 1 << 26
-"""Bytes: the features of an image are one line, some 40 bytes each."""
+"""Largest length of a line in bytes: the features of an image are one line, with about 40 bytes per feature."""
 
 
 def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
@@ -95,14 +95,14 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
 def write_colmap(model: Reconstruction, folder: str | os.PathLike[str]) -> None:
     """Write ``cameras.txt``, ``images.txt`` and ``points3D.txt`` into a folder, which is created if necessary.
 
-    Numbers keep all their digits. Files are written completely or not at all.
+    Numbers keep all their digits. Files are written atomically.
 
     Parameters
     ----------
     model
-        What to write; see `read_colmap` for an example.
+        The reconstruction; see `read_colmap` for an example.
     folder
-        Where to.
+        The output folder.
     """
     from scipy.spatial.transform import Rotation
 
@@ -112,7 +112,7 @@ def write_colmap(model: Reconstruction, folder: str | os.PathLike[str]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     features, feature = model.keypoints, model.feature
     if features is None or feature is None:
-        # Without keypoints of its own an image's features are its observations, in their order.
+        # If an image has no keypoints, its features are its observations, in their order.
         orders = [np.flatnonzero(model.image == k) for k in range(len(model.rotations))]
         features = tuple(model.xy[o] for o in orders)
         feature = np.empty(len(model.image), dtype=np.int64)

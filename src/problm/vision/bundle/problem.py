@@ -4,15 +4,15 @@ Every point is eliminated: block j is the track of one point, its cost the minim
 (`problm.vision.bundle.points`), and its derivatives those of the reduced functional (`problm.vision.bundle.kernels`).
 So N is the number of points, d that of camera parameters, and batches are drawn over points.
 
-*A function of theta.* The inner solves need starts: what was found at the last linearised theta
+*A function of theta.* Inner solves start from the solutions at the last linearised theta
 (`problm.problems.warm_starts`). Every inner solve runs until at most 1e-12 of the block's cost can be gained, so a cost
 depends on its start, and thereby on the order of evaluations, by no more than that, unless the start decides between
-two valleys of a track's cost; then the valley along the path of the cameras is used, as in any bundle adjustment.
+two minima of a track's cost. Then the minimum along the path of the cameras is used, as in any bundle adjustment.
 
 *Gauge.* Moving the world by a similarity changes nothing: the reduced matrix H has 7 vanishing eigenvalues. No camera
 is singled out. With G (d, 7) the tangent vectors of the similarity group at theta and D = diag(H), ``D G (G'DG)^-1
-G'D`` is added to H. Because ``H G = 0`` and ``g'G = 0``, the Gauss-Newton step and the decrease it promises stay
-exactly as they were, but the 7 gauge directions now have curvature, and the step has no component along them. The term
+G'D`` is added to H. Because ``H G = 0`` and ``g'G = 0``, the Gauss-Newton step and its predicted decrease do not
+change, but the 7 gauge directions now have curvature, and the step has no component along them. The term
 is the same for every basis of the gauge space and, like the parameters themselves (which live in each camera's own
 frame), unaffected by a change of the world: a solve started from a transformed world takes the same steps. With one
 fixed image only the scale about its centre is left (G has one column), with two none is left.
@@ -87,7 +87,7 @@ class BundleProblem(SummedProblem):
         self.loss = Loss.named("linear") if loss is None else loss
         if self.loss.code == USER_CODE:
             raise TypeError(
-                f"loss={self.loss.name!r}: bundle adjustment is compiled and takes built-in losses only; "
+                f"loss={self.loss.name!r}: bundle adjustment is compiled and accepts only built-in losses; "
                 "choose one of problm.losses.LOSSES"
             )
         self._threads = threads
@@ -145,16 +145,16 @@ class BundleProblem(SummedProblem):
                     self._tangent[mine, self._width[mine]] = d
                     self._width[mine] += 1
                     d += 1
-                # One focal length stands at two places: both get its column.
+                # One focal length fills two places: both get its column.
                 column = np.argmax(self._tangent[mine] == numbers[q], axis=1)
                 self._local[mine, 6 + place] = column
         if d > MOST_PARAMETERS:
             raise ValueError(
-                f"model: {d} camera parameters make a dense matrix too large; at most {MOST_PARAMETERS} are meant "
-                "for this method: fix intrinsics, or adjust fewer images at a time"
+                f"model: the dense matrix of {d} camera parameters is too large; at most {MOST_PARAMETERS} are "
+                "supported: fix intrinsics, or adjust fewer images at a time"
             )
         if d == 0:
-            raise ValueError("fixed_images, intrinsics: nothing is left to estimate; free an image or intrinsics")
+            raise ValueError("fixed_images, intrinsics: there is nothing to estimate; free an image or intrinsics")
         self.dim = d
 
     @property
@@ -249,7 +249,7 @@ class BundleProblem(SummedProblem):
         starts = self._starts
         number = starts.number(theta)
         rows, cams = self._rows(lo, hi), self._cameras(theta)
-        if not (cams[:, 12:14] > 0.0).all():  # a focal length went through zero: no such step is taken
+        if not (cams[:, 12:14] > 0.0).all():  # a focal length is not positive: the step is rejected
             if costs is not None:
                 costs.fill(np.inf)
             return np.inf

@@ -53,7 +53,7 @@ class Reconstruction:
     points: Array
     """(P, 3), world."""
     start: Index
-    """(P + 1,) where each point's observations begin."""
+    """(P + 1,) index of the first observation of each point."""
     image: Index
     """(M,) image of each observation."""
     xy: Array
@@ -96,7 +96,7 @@ class Reconstruction:
         observations
             Either (C, P, 2) pixels, NaN where a point is not seen; or (M, 4) with rows image, point, x, y.
         camera
-            (C,) which of the intrinsics each image has. Default: the only one, or one per image.
+            (C,) index of each image's intrinsics. Default: the only one, or one per image.
         names
             (C,) names of the images.
         """
@@ -134,9 +134,7 @@ class Reconstruction:
                 )
         if camera is None:
             if len(cameras) not in (1, len(R)):
-                raise ValueError(
-                    f"intrinsics: {len(cameras)} cameras for {len(R)} images; say which is whose by camera="
-                )
+                raise ValueError(f"intrinsics: {len(cameras)} cameras for {len(R)} images; assign them with camera=")
             which = np.zeros(len(R), dtype=np.int64) if len(cameras) == 1 else np.arange(len(R))
         else:
             which = np.asarray(camera, dtype=np.int64)
@@ -160,7 +158,7 @@ class Reconstruction:
 
     @property
     def track_lengths(self) -> Index:
-        """Observations of each point, (P,)."""
+        """Number of observations of each point, (P,)."""
         return np.diff(self.start)
 
     def residuals(self) -> Array:
@@ -181,7 +179,7 @@ class Reconstruction:
         return out
 
     def _in_cameras(self, size: int = 65536) -> Iterator[tuple[slice, Array]]:
-        """Points in the frames of the images that see them, some observations at a time, which limits memory."""
+        """Points in the frames of the images that see them, some observations at a time to limit memory."""
         for a in range(0, len(self.xy), size):
             part = slice(a, min(a + size, len(self.xy)))
             image = self.image[part]

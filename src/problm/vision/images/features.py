@@ -59,7 +59,7 @@ def match_images(image1: Any, image2: Any, *, features: int = 8000, ratio: float
     pictures = read_image(image1, "image1"), read_image(image2, "image2")
     (places1, described1), (places2, described2) = (sift(picture, int(features)) for picture in pictures)
     found = nearest(described1, described2, ratio)
-    # A corner with two orientations gives two features at one place: each place counts once.
+    # A corner with two orientations gives two features at one position: each position counts once.
     x1, x2 = places1[found[:, 0].astype(int)], places2[found[:, 1].astype(int)]
     first = np.unique(np.concatenate([x1, x2], axis=1), axis=0, return_index=True)[1]
     keep = np.sort(first)
@@ -67,10 +67,10 @@ def match_images(image1: Any, image2: Any, *, features: int = 8000, ratio: float
 
 
 def sift(image: Image, features: int, outside: float = 0.0) -> tuple[Array, NDArray[np.float32]]:
-    """Places (n, 2) and descriptors (n, 128) of SIFT features, the strongest, in the valid part of an image.
+    """Positions (n, 2) and descriptors (n, 128) of the strongest SIFT features in the valid part of an image.
 
-    ``outside`` is the percentage of values at each end that may be cut off: OpenCV's SIFT takes 8 bits, to which the
-    others are stretched.
+    ``outside`` is the percentage of values at each end that may be clipped: the others are stretched to the 8 bits that
+    OpenCV's SIFT takes.
     """
     values = image.values()
     if values.ndim == 3:
@@ -86,7 +86,7 @@ def sift(image: Image, features: int, outside: float = 0.0) -> tuple[Array, NDAr
 
 
 def nearest(one: NDArray[np.float32], other: NDArray[np.float32], ratio: float) -> Array:
-    """Descriptors that are nearest to each other: rows of both numbers and the ratio, (k, 3), the smallest first."""
+    """Mutual nearest neighbours of descriptors: rows (k, 3) of both indices and the ratio, smallest ratio first."""
     if min(len(one), len(other)) < 2:
         return np.empty((0, 3))
     cv2 = _opencv()

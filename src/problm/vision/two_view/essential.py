@@ -123,7 +123,7 @@ def _model(parameterization: str) -> Model:
 
 
 def _pair(distortion: Any) -> tuple[Any, Any]:
-    """Coefficients for image 1 and image 2: one list for both, or two of them (None: no distortion)."""
+    """Coefficients for image 1 and image 2, from one list for both or from two lists (None: no distortion)."""
     if np.ndim(distortion[0]) == 0 and distortion[0] is not None:
         return distortion, distortion
     if len(distortion) != 2:
@@ -178,7 +178,7 @@ class _Task:
 
 
 def _refine_all(task: _Task, theta: Array | None) -> RelativePose:
-    """Squared residuals of all matches."""
+    """Minimise the squared residuals of all matches."""
     began = time.perf_counter()
     model, frame, a, b, settings = task.model, task.frame, task.a, task.b, task.settings
     start = find_start(model, frame, a, b, settings) if theta is None else theta
@@ -199,7 +199,7 @@ def _refine_all(task: _Task, theta: Array | None) -> RelativePose:
 
 
 def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
-    """Matches with outliers."""
+    """Estimate the pose from matches with outliers."""
     began = time.perf_counter()
     model, frame = task.model, task.frame
     x = task.matches()
@@ -247,7 +247,7 @@ def _hessian(frame: Frame, fit: Fit, pose: Array) -> Array:
 
 
 def _nothing(task: _Task, seconds: float, fit: Fit | None = None) -> RelativePose:
-    """No geometry better than chance."""
+    """The result if no geometry is better than chance."""
     n = len(task.a)
     found = "no model fits any sample" if fit is None else f"the best model has {int(fit.inliers.sum())} of {n} inliers"
     nan = np.full((3, 3), np.nan)

@@ -51,7 +51,7 @@ def start_matrix(initial: Any, frame: Frame, model: Model) -> Array:
 def estimate(
     model: Model, frame: Frame, a: Points, b: Points, theta: Array | None, settings: Settings, robust: bool
 ) -> tuple[Fit | None, float]:
-    """The fit, and the factor from the inverse of its Gauss-Newton matrix to the covariance."""
+    """Fit; return also the factor from the inverse of the Gauss-Newton matrix to the covariance."""
     began = time.perf_counter()
     if robust:
         fit = fit_robust(model, frame, a, b, settings, theta)

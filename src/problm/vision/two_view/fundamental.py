@@ -1,7 +1,7 @@
 r"""`fundamental_matrix`: the epipolar geometry of two uncalibrated cameras from matches.
 
-Sampson errors on the manifold of rank-2 matrices with 7 parameters (`problm.manifolds.FUNDAMENTAL`); otherwise
-as `essential`. Points that all lie on a plane do not determine F; the status says so (`degenerate`).
+It minimises Sampson errors on the manifold of rank-2 matrices with 7 parameters (`problm.manifolds.FUNDAMENTAL`);
+otherwise it works like `essential`. Points on one plane do not determine F; the status says so (`degenerate`).
 """
 
 from __future__ import annotations

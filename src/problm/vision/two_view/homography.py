@@ -1,8 +1,8 @@
 r"""`homography`: the map between two views of a plane, or of a camera that only rotates, from matches.
 
-Two errors: *symmetric transfer*, the distances of H x1 from x2 and of H^-1 x2 from x1 (four residuals per match),
-and *Sampson*, the first-order distance of the match from an exact one (two residuals). With noise in both
-images Sampson is the nearly optimal one; symmetric transfer is what other libraries report.
+There are two errors: *symmetric transfer*, the distances of H x1 from x2 and of H^-1 x2 from x1 (four residuals per
+match), and *Sampson*, the first-order distance of the match from an exact one (two residuals). With noise in both
+images Sampson is nearly optimal; symmetric transfer is what other libraries report.
 """
 
 from __future__ import annotations

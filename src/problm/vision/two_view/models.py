@@ -63,7 +63,7 @@ class Frame:
         return X
 
     def to_pixels(self, X: Array) -> Array:
-        """A matrix of the model in the coordinates of the matches, with unit norm (H: last entry 1 if it can be)."""
+        """A matrix of the model in the coordinates of the matches, with unit norm (H: last entry 1 if possible)."""
         F: Array = self.B2 @ X @ self.A1
         if self.maps and abs(F[2, 2]) > 1e-12 * np.abs(F).max():
             return F / F[2, 2]
@@ -82,23 +82,24 @@ class Frame:
 
 @dataclass(frozen=True)
 class Model:
-    """What is estimated."""
+    """Description of a model: how it is solved, encoded and moved."""
 
     name: str
     solver: Any
-    """Of a minimal sample (`minimal`), compiled."""
+    """Compiled solver of a minimal sample (`minimal`)."""
     sample: int
-    """Matches in a minimal sample."""
+    """Number of matches in a minimal sample."""
     dim: int
     evaluator: Any
     components: int
-    """Residuals per match."""
+    """Number of residuals per match."""
     encode: Callable[[Array, Array, Array], Array]
     retract: Callable[[Array, Array], Array]
     point: Callable[[Array], Array]
-    """A matrix in the model's coordinates, essential to rounding if that is what it is -> a point of the manifold."""
+    """Converts a matrix in the model's coordinates (an essential one must be so to rounding) to a point of the
+    manifold."""
     matrix: Callable[[Array], Array]
-    """The inverse: a point -> (3, 3)."""
+    """Converts a point to a (3, 3) matrix."""
     second: str = "A2"
     """Matrix of the frame that the encoder takes for image 2."""
 
@@ -180,7 +181,7 @@ def two_view_problem(
     threads: int = 1,
     rng: np.random.Generator | int | None = 0,
 ) -> CompiledProblem:
-    """The problem of fitting ``model`` to matches, columns x1 y1 x2 y2 in all."""
+    """The problem of fitting ``model`` to matches, given as four columns x1 y1 x2 y2."""
     kernel = Kernel(model.evaluator, model.dim, model.components, loss=loss, threads=threads)
     moves = (model.encode, model.retract, *model.changes(frame))
     return CompiledProblem(

@@ -16,7 +16,7 @@ _INLIER, _OUTLIER = "#1b6fb5", "#d95f02"  # distinguishable without red and gree
 
 
 class Drawable(Protocol):
-    """What the picture needs of a result; one with a homography ``H`` is drawn by its transferred frame."""
+    """What the picture needs from a result; one with a homography ``H`` is drawn by its transferred frame."""
 
     @property
     def points(self) -> tuple[NDArray[Any], NDArray[Any]]: ...
@@ -42,7 +42,7 @@ def line_in_box(line: Array, box: tuple[float, float, float, float]) -> Array | 
     if len(inside) < 2:
         return None
     ends = np.array(inside)
-    # Corners come up twice; the two farthest apart are the ends.
+    # Corners occur twice; the two points that are farthest apart are the ends.
     far = np.linalg.norm(ends[:, None] - ends[None], axis=2)
     i, j = np.unravel_index(int(far.argmax()), far.shape)
     return ends[[i, j]] if far[i, j] > 0.0 else None
@@ -64,8 +64,8 @@ def plot_matches(
     ----------
     fit : RelativePose, Fundamental or Homography.
     image1, image2 : arrays (height, width[, 3]), shown in grey if they have no colour; None: points only.
-    lines : inliers whose epipolar lines are drawn in the other image; of a homography, the outline of the points of
-        image 1 is drawn in image 2 instead.
+    lines : number of inliers whose epipolar lines are drawn in the other image; for a homography, the outline of the
+        points of image 1 is drawn in image 2 instead.
     most : largest number of matches to draw, chosen at random.
     path : file to save the picture to; the suffix determines the format.
 

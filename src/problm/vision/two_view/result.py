@@ -87,7 +87,7 @@ class TwoViewFit:
 
     @cached_property
     def errors(self) -> Array:
-        """(N,) error of each match in the units of the matches (pixels); computed when asked for."""
+        """(N,) error of each match in the units of the matches (pixels); computed on access."""
         if self.measured is not None:
             return self.measured
         assert self.result is not None
@@ -121,7 +121,7 @@ class TwoViewFit:
         return self.variance * inverse_spd(self.hessian)[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and strings, ready for JSON; numbers that are not finite become None."""
+        """Return lists, numbers and strings, ready for JSON; numbers that are not finite become None."""
         out: dict[str, Any] = {
             "status": self.status,
             "message": self.message,
@@ -141,7 +141,7 @@ class TwoViewFit:
         return {"matrix": plain(self.matrix)}
 
     def plot(self, image1: Any = None, image2: Any = None, **options: Any) -> Any:
-        """Picture of the two images with inliers, outliers and epipolar lines; returns a Matplotlib figure."""
+        """Draw the two images with inliers, outliers and epipolar lines; return a Matplotlib figure."""
         from .plot import plot_matches
 
         return plot_matches(self, image1, image2, **options)

@@ -1,21 +1,21 @@
 r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
 
-1. `starts.find` finds a candidate (or the user gives a start).
+1. `search.find` finds a candidate (or the user gives a start).
 2. ``threshold="auto"``: the search uses 0.3 % of the extent of the matches; then the noise is estimated
    (`consensus.noise_scale`) repeatedly, with a short descent in between.
 3. The smooth truncated loss, whose scale is the threshold, is minimised from the candidate: after a search, which ends
    near the minimum, by a short descent on the matches of the search, at twice the threshold and at the threshold; from
    a user's start, or with ``levels``, by `problm.solver.graduated` on *all* matches: five levels, as in the paper, or
    as many as it takes for the widest loss to see a tenth of the matches from there.
-4. The last solves are on the matches within reach of a loss that may be wider (`last_loss`). At 2.5 sigma the smooth
-   truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there 90 %, at 5 sigma the
-   loss has 99 %. The loss fades out at the cut, so a match more or less changes little. Noise, inliers and model are
+4. The last solves are on the matches within reach of a loss that may be wider (`loss_width`). At 2.5 sigma the smooth
+   truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there has 90 %, and at 5
+   sigma the loss has 99 %. The loss fades out at the cut, so one match changes little. Noise, inliers and model are
    updated in turn until the inliers no longer change, so the result depends on the matches and not on the path.
 5. If the first of these solves moves by more than a standard error, and for every F, whose inliers nothing else
    confirms, the best of the surrounding minima is sought (`_explore`).
 6. The consensus is compared with chance (`consensus.log_chance`).
 
-Nothing here is specific to E, F or H: `two_view.Model` describes them.
+Nothing here is specific to E, F or H: `models.Model` describes them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Fit:
     threshold: float
     """Largest error of an inlier, in the units of the matches; nan if all matches were used."""
     loss: Loss
-    """Of the last solve."""
+    """Result of the last solve."""
     result: Result
     errors: Array | None
     """(N,) norm of each match's residual; None: those of the result, not computed yet."""
@@ -79,7 +79,7 @@ class Fit:
     accepted: float
     """Share of re-paired matches that the model accepts."""
     starts: int
-    """Samples or random starts looked at."""
+    """Number of samples or random starts examined."""
     seconds: float
 
     def variance(self, model: Model) -> float:
@@ -133,7 +133,7 @@ def refine(
 
 @dataclass(frozen=True)
 class Settings:
-    """How to fit, checked."""
+    """Checked settings of a fit."""
 
     threshold: float | None
     """None: estimated."""
@@ -143,11 +143,11 @@ class Settings:
     threads: int
     seed: np.random.Generator | int | None
     options: dict[str, Any]
-    """Of the solver."""
+    """Options of the solver."""
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """Made on demand: refining a start needs none."""
+        """Random generator, created on demand: refining a start needs none."""
         return as_generator(self.seed)
 
 
@@ -162,11 +162,11 @@ def make_settings(
     rng: np.random.Generator | int | None,
     options: dict[str, Any],
 ) -> Settings:
-    """Check the arguments; a wrong value fails here, before any work."""
+    """Check the arguments; a wrong value raises here, before any work."""
     given = threshold, loss, levels, starts, max_starts, confidence, threads, options.get("max_time", math.inf)
     try:
         cut, search = _checked(*given)
-    except TypeError:  # what cannot be looked up, such as an array of no dimensions; or what is wrong
+    except TypeError:  # a value that cannot be hashed, such as a 0-d array, or a wrong one
         cut, search = _checked.__wrapped__(*given)
     if len(options) > ("max_time" in options):
         Options.of(**options)
@@ -178,8 +178,8 @@ def _checked(
     threshold: float | str, loss: str, levels: int | None, starts: str, max_starts: int, confidence: float,
     threads: int, max_time: float,
 ) -> tuple[float | None, SearchOptions]:  # fmt: skip
-    """The threshold (None: estimated) and the options of the search. Checked once: a refinement takes less time than
-    some dozen checks."""
+    """The threshold (None: estimated) and the options of the search. Cached: a refinement takes less time than a dozen
+    checks."""
     cut: float | None = None
     if isinstance(threshold, str):
         if threshold != "auto":
@@ -366,7 +366,7 @@ def _significance(
 def accepted_by_chance(
     model: Model, frame: Frame, theta: Array, x: Array, weights: Array, cut: float, rng: np.random.Generator
 ) -> float:
-    """Share of re-paired matches within the threshold, never below what so many of them could show."""
+    """Share of re-paired matches within the threshold, at least what their number can resolve."""
     n = len(x)
     repeats = max(1, min(20, 10_000 // n))
     # All at once: for few matches the overhead of a call dominates.

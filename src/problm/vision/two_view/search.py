@@ -39,19 +39,19 @@ from .result import norms
 Array = NDArray[np.float64]
 
 STARTS = ("minimal", "random")
-_MOST_MATCHES = 20_000  # of more matches the search uses a random subset
-_LOCAL = 600  # on which candidates are refined
-_JUDGES = 2000  # on which they are compared
+_MOST_MATCHES = 20_000  # if there are more, the search uses a random subset
+_LOCAL = 600  # number of matches on which candidates are refined
+_JUDGES = 2000  # number of matches on which they are compared
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """Settings of the search for a start. A wrong value fails here."""
+    """Settings of the search for a start. A wrong value raises here."""
 
     starts: str = "minimal"
     """``"minimal"`` or ``"random"`` (no RANSAC)."""
     max_starts: int = 50_000
-    """Minimal samples, or a fifth as many random starts (each costs about ten times as much)."""
+    """Largest number of minimal samples; a fifth as many random starts, each of which costs about ten times as much."""
     confidence: float = 0.999
     """Probability of having drawn a sample without outliers, at which the search ends."""
     max_time: float = math.inf
@@ -80,7 +80,7 @@ class Candidate:
     share: float
     """Share of the matches within the threshold."""
     starts: int
-    """Samples or random starts looked at."""
+    """Number of samples or random starts examined."""
 
 
 class Pool:
@@ -90,8 +90,8 @@ class Pool:
         order = rng.permutation(len(x))
         weights = vote_weights(x)
         if weights.min() < 1.0:
-            # Of equal matches one is looked at, and about one of those that share a point: an epipole in that point
-            # would please them all.
+            # Use one of equal matches, and about one of those that share a point: an epipole in that point would fit
+            # them all.
             order, weights = once_each(x, weights, order)
             lucky = order[rng.uniform(size=len(order)) < weights[order]]
             order = lucky if len(lucky) >= 4 * model.sample else order
@@ -112,7 +112,7 @@ class Pool:
         return out
 
     def walk(self, points: Array, m: int, scales: Array, steps: int) -> Array:
-        """Move points downhill on the first m matches, in place; returns their costs at the last scale."""
+        """Move points downhill on the first m matches, in place; return their costs at the last scale."""
         return self._walk(points, self.table, min(m, self.n), scales, steps)
 
     def walk_to(self, theta: Array, cut: float, m: int, steps: int) -> Array:
@@ -151,7 +151,7 @@ class Pool:
         return float(((errors[good] / threshold) ** 2).sum() + (~good).sum()) / len(good), float(good.mean())
 
     def judge_any_scale(self, theta: Array, window: float) -> tuple[float, float]:
-        """As `judge`, with the noise estimated: minus the mean log-likelihood gained over "all outliers".
+        """Like `judge`, with estimated noise: minus the mean log-likelihood gained over "all outliers".
 
         Inliers are Gaussian with the noise of this very model, outliers uniform over the extent of the matches. A model
         that is accurate to a tenth of a pixel beats one that roughly fits more matches.
@@ -171,8 +171,8 @@ class Pool:
     def _inliers(self, theta: Array, threshold: float) -> tuple[Array, NDArray[np.bool_]]:
         """Errors of (at most) 2000 matches, and which are within the threshold.
 
-        Where the model is a pose, a match behind a camera is an outlier: a false pose may fit the epipolar lines, but
-        puts about half of its points behind a camera.
+        If the model is a pose, a match behind a camera is an outlier: a false pose may fit the epipolar lines, but puts
+        about half of its points behind a camera.
         """
         errors = self.errors(theta, _JUDGES)
         good = errors < threshold
@@ -198,9 +198,9 @@ class Pool:
 def find(
     pool: Pool, threshold: float, options: SearchOptions, rng: np.random.Generator, any_scale: bool = False
 ) -> Candidate | None:
-    """The best model found for the matches of a pool, or None if no sample gave one.
+    """The best model for the matches of a pool, or None if no sample gave one.
 
-    ``any_scale`` says that the threshold is only a coarse bound of the noise.
+    ``any_scale``: the threshold is only a coarse bound of the noise.
     """
     if options.starts == "random":
         return _random_search(pool, threshold, options, rng, any_scale)
@@ -322,7 +322,7 @@ def random_points(model: Model, count: int, rng: np.random.Generator) -> Array:
     if model.sample == 7:
         return np.array([model.point(rng.normal(size=(3, 3))) for _ in range(count)])
     points = []
-    for _ in range(count):  # a similarity of unit-size images, a little perspective
+    for _ in range(count):  # a similarity of unit-size images with a little perspective
         angle, scale = rng.choice([0.3 * rng.normal(), rng.uniform(-np.pi, np.pi)]), np.exp(0.3 * rng.normal())
         c, s = scale * np.cos(angle), scale * np.sin(angle)
         X = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]) + 0.1 * rng.normal(size=(3, 3))
