@@ -196,7 +196,7 @@ class Loop(Run):
             if status is None and perfect(self, system) and settled(self, system):
                 self.verified, status = True, Status.COST
             elif status is None and self.termination.crawls():
-                self.verified = verified(self, system)
+                self.verified = self.termination.at_rest(self.history.cost) and verified(self, system)
                 status = Status.COST if self.verified else None
                 self.termination.small_changes = 0
             return status

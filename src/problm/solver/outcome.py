@@ -14,12 +14,17 @@ from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run
 from .termination import DIGITS, TOLERANCE
+from .verification import perfect
 
 Array = NDArray[np.float64]
 _FAR = 10.0
 """Growth since the start, as a factor, at which a parameter may count as running to infinity."""
 _GONE = 1e-10
-"""Largest share of its initial influence on the residuals that such a parameter may have kept."""
+"""Largest share of its initial influence on the residuals that a parameter may have kept which lost it."""
+_NULL, _SEEN = 1e-12, 1e-8
+"""Eigenvalues of H with a unit diagonal up to which it does not see a direction, and beyond which it does."""
+_PART = 0.1
+"""Least share of a parameter in a direction that counts."""
 
 
 def result_of(run: Run, status: Status) -> Result:
@@ -68,21 +73,42 @@ def result_of(run: Run, status: Status) -> Result:
 
 
 def _honest(run: Run, status: Status) -> Status:
-    """Correct the status if the gradient vanishes only because the model no longer depends on its parameters."""
-    if not run.batch.full or not run.system.singular:
+    """Correct the status if the gradient vanishes only because the model no longer depends on its parameters.
+
+    Directions that no residual depends on here, but did at the start, were lost on the way: to infinity, on a bound, or
+    with a term that vanished (a peak without width). Directions that nothing ever depended on are another matter: the
+    minimum is one, and not the only one.
+    """
+    x, start, normal = run.batch.theta, run.start, run.system.normal
+    if not run.batch.full or not run.system.singular or perfect(run, run.system):
         return status
-    x, start = run.batch.theta, run.start
-    if status > 0 and run.space.bounded and _active(run.space, x).any():
-        return Status.NOT_DETERMINED  # the model is degenerate on this face of the bounds
     if not (isinstance(x, np.ndarray) and isinstance(start, np.ndarray) and x.shape == start.shape):
         return status
+    before = run.problem.linearize(start, 0, run.problem.n, outer=False, costs=None).hessian
     far = np.abs(x) > _FAR * np.maximum(np.abs(start), 1.0)
-    if not far.any():
-        return status
-    before = run.problem.linearize(start, 0, run.problem.n, outer=False, costs=None).hessian.diagonal()
-    had = before > _GONE**2 * float(before.max())  # else it had no influence to lose
-    gone = had & (run.system.normal.hessian.diagonal() <= _GONE * before)
-    return Status.RUNS_AWAY if (far & gone).any() else status
+    gone = _gone(before.diagonal(), normal.hessian.diagonal())
+    lost = _lost_directions(before, normal.hessian)
+    if (far & (gone | (lost > _PART).any(axis=0))).any():
+        return Status.RUNS_AWAY
+    on_a_face = run.space.bounded and _active(run.space, x).any() and len(lost) > 0
+    return Status.NOT_DETERMINED if status > 0 and (on_a_face or gone.any()) else status
+
+
+def _gone(before: Array, now: Array) -> NDArray[np.bool_]:
+    """(d,) parameters that have lost their influence, by the diagonal of H; not those that had none to lose."""
+    return (before > _GONE**2 * float(before.max(initial=0.0))) & (now <= _GONE * before)
+
+
+def _lost_directions(before: Array, now: Array) -> Array:
+    """(k, d) shares of the parameters in directions that H (d, d) sees no longer."""
+    scale = 1.0 / np.sqrt(np.maximum(now.diagonal(), 1e-300))
+    values, vectors = np.linalg.eigh(now * scale * scale[:, None])
+    found = []
+    for v in vectors[:, values <= _NULL * values[-1]].T:
+        s = v * scale / float(np.abs(v * scale).max())
+        if s @ before @ s > _SEEN * float(s**2 @ before.diagonal()):
+            found.append(np.abs(v))
+    return np.array(found).reshape(-1, len(scale))
 
 
 def _distance(run: Run) -> float:

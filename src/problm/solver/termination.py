@@ -125,6 +125,12 @@ class Termination:
         """Whether steps have gained next to nothing for so long that the model should be verified."""
         return self.small_changes >= (rules.CRAWL if self.digits else rules.CRAWL // 10)
 
+    def at_rest(self, costs: list[float]) -> bool:
+        """Whether these steps together gained less than the tolerance, so that as many more would: in a curved valley
+        no single step gains anything, and many do. ``costs`` are those after each step."""
+        gained = costs[-min(self.small_changes, len(costs))] - costs[-1]
+        return self.freedom * gained <= TOLERANCE**2 * costs[-1]
+
     def close(self, model: QuadraticModel) -> bool:
         """Whether the point is within `TOLERANCE` according to the model, whatever was asked for."""
         return self.distance(model) <= TOLERANCE

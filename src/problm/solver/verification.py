@@ -7,9 +7,11 @@ s. With the changes f+ and f- of the mean cost at ``theta + t s`` and ``theta - 
 
     slope = (f+ - f-) / (2 t),        curvature = (f+ + f-) / t^2,        gain = slope^2 / (2 curvature).
 
-The point is verified as a minimum if, for steps from Gauss-Newton to nearly steepest descent, the gain computed with
-the steeper of this slope and that of the gradient is below the tolerance in standard errors, or if rounding of the cost
-hides the whole predicted decrease.
+The point is verified as a minimum if, for steps from Gauss-Newton to nearly steepest descent and for every parameter by
+itself, the gain computed with the steeper of this slope and that of the gradient is below the tolerance in standard
+errors, or if rounding of the cost hides the whole predicted decrease. It is not a minimum if slope and curvature at the
+shortest distance that rounding allows are those of the model: the model is then right, and only its region is small (a
+curved valley). It is one if the cost rises to both sides at that distance: a kink.
 
 A vanishing gradient does not distinguish a minimum from a saddle point, which a symmetric start (two equal terms) leads
 to. The Jacobian is rank-deficient there, and the cost falls along directions that it does not see; `way_down` looks for
@@ -38,6 +40,9 @@ _MOST_NOISE = 1e-6
 _DIGITS = 1e-10
 _PERFECT = 1e-28
 _DAMPINGS = (0.0, 1e-6, 1e-3, 1.0)
+_ESCAPES = (1e-2, 0.9)
+"""Lengths of steps off a saddle point or a plateau, relative to the parameters: a short one, and one that takes a
+parameter nearly to zero (a step so steep that no point sees its slope)."""
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -47,14 +52,29 @@ def verified(run: Run, model: QuadraticModel) -> bool:
         return True
     noise = rounding(run, model.cost)
     if noise > _MOST_NOISE * model.cost:
-        return False  # the last digits of such large parameters matter
-    return 2.0 * model.decrement <= 10.0 * noise or all(_ends(run, model, damping, noise) for damping in _DAMPINGS)
+        return False  # parameters so large that their last digits decide
+    if 2.0 * model.decrement <= 10.0 * noise:
+        return True
+    return all(_ends(run, model, noise, *proposal) for proposal in _directions(model))
+
+
+def _directions(model: QuadraticModel) -> Iterator[tuple[Array, float]]:
+    """Steps from Gauss-Newton's to nearly steepest descent, then every parameter by itself, with what they promise:
+    next to the edge of where the model is defined, all of the first ones may run into the same wall."""
+    for damping in _DAMPINGS:
+        yield model.step(damping)[:2]
+    gradient, curvature = model.projected_gradient() / model.count, model.normal.hessian.diagonal() / model.count
+    for j in np.flatnonzero((gradient != 0.0) & (curvature > 0.0)):
+        step = np.zeros(len(gradient))
+        step[j] = -gradient[j] / curvature[j]
+        yield step, 0.5 * float(gradient[j] ** 2 / curvature[j])
 
 
 def perfect(run: Run, model: QuadraticModel) -> bool:
-    """Whether residuals are only rounding errors: 1e-14 of what parameters as large as the start contribute to them."""
-    signal = float((model.normal.hessian.diagonal() * _sizes(run, run.start) ** 2).sum()) / model.count
-    return model.cost <= _PERFECT * signal
+    """Whether residuals are nothing but rounding: 1e-14 of what parameters as large as the start contribute to them,
+    the median of all (at the edge of where a model is defined a derivative may be infinite)."""
+    signal = model.normal.hessian.diagonal() * _sizes(run, run.start) ** 2
+    return model.cost <= _PERFECT * float(np.median(signal)) * signal.size / model.count
 
 
 def settled(run: Run, model: QuadraticModel) -> bool:
@@ -71,22 +91,32 @@ def _sizes(run: Run, theta: Theta) -> Array:
     return np.maximum(np.maximum(np.abs(theta), np.abs(start)), 1e-6 * float(np.abs(start).max(initial=0.0)))
 
 
-def _ends(run: Run, model: QuadraticModel, damping: float, noise: float) -> bool:
-    """Whether nothing can be gained along the step with this damping."""
-    step, predicted, _ = model.step(damping)
+def _ends(run: Run, model: QuadraticModel, noise: float, step: Array, predicted: float) -> bool:
+    """Whether there is nothing to be gained along a step, for which the model promises so much."""
+
+    def little(gain: float) -> bool:
+        return run.termination.freedom * gain <= TOLERANCE**2 * model.cost
+
     slope = float(model.normal.gradient @ step) / model.count
     if predicted <= 10.0 * noise or not slope < 0.0:
         return True
     t, ahead = _short_way(run, model, step, min(1.0, _REACH * model.cost / -slope))
-    steepest = -slope
     if run.space.bounded:
         curvature = 2.0 * (ahead - t * slope) / t**2
-    else:
-        behind = _change(run, model, -t * step)
-        steepest, curvature = max(-slope, abs(ahead - behind) / (2.0 * t)), (ahead + behind) / t**2
-    if not curvature > 0.0:
+        return curvature > 0.0 and little(0.5 * slope**2 / curvature)
+    behind = _change(run, model, -t * step)
+    steepest, curvature = max(-slope, abs(ahead - behind) / (2.0 * t)), (ahead + behind) / t**2
+    if little(predicted):
+        return curvature > 0.0 and little(0.5 * steepest**2 / curvature)
+    # As near as rounding allows: there the model is right, or there is a kink.
+    near = min(t, math.sqrt(100.0 * noise / predicted))
+    ahead, behind = _change(run, model, near * step), _change(run, model, -near * step)
+    measured, bend = (ahead - behind) / (2.0 * near), (ahead + behind) / near**2
+    if abs(measured - slope) <= -0.1 * slope and predicted <= bend <= 4.0 * predicted:
         return False
-    return run.termination.freedom * 0.5 * steepest**2 / curvature <= TOLERANCE**2 * model.cost
+    if min(ahead, behind) > 10.0 * noise and little(0.5 * measured**2 / bend):
+        return True
+    return curvature > 0.0 and little(0.5 * steepest**2 / curvature)
 
 
 def _short_way(run: Run, model: QuadraticModel, step: Array, t: float) -> tuple[float, float]:
@@ -134,7 +164,7 @@ def way_down(run: Run, model: QuadraticModel) -> Theta | None:
 
 
 def _unseen(run: Run, model: QuadraticModel) -> Iterator[Array]:
-    """Short steps to both sides along the null space of H, relative to the sizes of the parameters."""
+    """Steps to both sides along the null space of H, relative to the sizes of the parameters."""
     theta, hessian = run.batch.theta, model.normal.hessian
     d = len(hessian)
     flat = isinstance(theta, np.ndarray) and theta.shape == (d,)
@@ -144,8 +174,9 @@ def _unseen(run: Run, model: QuadraticModel) -> Iterator[Array]:
     values, vectors = np.linalg.eigh(scaled / root / root[:, None])
     for vector in vectors[:, values <= 1e-12 * values[-1]].T:
         step = sizes * vector / np.maximum(root, 1e-150)
-        step *= 1e-2 / max(float(np.abs(step / sizes).max()), 1e-300)
+        step /= max(float(np.abs(step / sizes).max()), 1e-300)
         if run.space.fixed is not None:
             step[run.space.fixed] = 0.0
-        yield step
-        yield -step
+        for length in _ESCAPES:
+            yield length * step
+            yield -length * step
