@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,7 +13,13 @@ from .dense import solve_unit
 Array = NDArray[np.float64]
 
 
-def minimum_in_box(matrix: Array, gradient: Array, low: Array, high: Array) -> Array:
+def minimum_in_box(
+    matrix: Any,
+    gradient: Array,
+    low: Array,
+    high: Array,
+    solve: Callable[[NDArray[np.intp], Array], Array] | None = None,
+) -> Array:
     """The y with ``low <= y <= high`` that minimises ``g^T y + y^T H y / 2``; all (d,), and the box contains zero.
 
     Uses projected Newton steps (Bertsekas 1982) from zero: coordinates that would cross a bound stay on it.
@@ -19,6 +28,8 @@ def minimum_in_box(matrix: Array, gradient: Array, low: Array, high: Array) -> A
     ----------
     matrix : (d, d) H, positive semi-definite, with a diagonal of about one.
     gradient : (d,) g.
+    solve : ``solve(indices, right)`` solves with the part of H that belongs to these parameters, for an H that is not
+        an array.
 
     Examples
     --------
@@ -37,7 +48,10 @@ def minimum_in_box(matrix: Array, gradient: Array, low: Array, high: Array) -> A
             break
         direction = np.zeros(len(y))
         while len(moving):
-            direction[moving] = -solve_unit(matrix[np.ix_(moving, moving)], slope[moving])[0]
+            if solve is not None:
+                direction[moving] = -solve(moving, slope[moving])
+            else:
+                direction[moving] = -solve_unit(matrix[np.ix_(moving, moving)], slope[moving])[0]
             outwards = ((y <= low) & (direction < 0.0)) | ((y >= high) & (direction > 0.0))
             if not outwards.any():
                 break
@@ -59,7 +73,8 @@ def _to_the_first_bound(y: Array, direction: Array, moving: NDArray[np.intp], lo
     bound = np.where(direction > 0.0, high, low)
     shares = np.full(len(y), np.inf)
     moving = moving[direction[moving] != 0.0]
-    shares[moving] = (bound[moving] - y[moving]) / direction[moving]
+    with np.errstate(over="ignore"):
+        shares[moving] = (bound[moving] - y[moving]) / direction[moving]
     first = int(np.argmin(shares))
     reached: Array = np.clip(y + min(1.0, shares[first]) * direction, low, high)
     if shares[first] <= 1.0:

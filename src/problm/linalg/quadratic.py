@@ -73,6 +73,17 @@ class QuadraticModel:
         "rank_in_doubt",
         "singular",
     )  # fmt: skip
+    _damped: Array | None
+    _diagonal: Array | None
+    _factored: Any
+    _free: NDArray[np.intp] | None
+    _gradient: Array
+    _known: tuple[float, Proposal] | None
+    """The last damping, and its step."""
+    _matrix: Any
+    _scale: Array
+    rank_in_doubt: bool
+    """Whether errors of the Jacobian may hide directions."""
 
     def __init__(
         self,
@@ -83,20 +94,9 @@ class QuadraticModel:
         refine: Callable[[], Array | None] | None = None,
         uncertainty: Callable[[], Array | None] | None = None,
     ) -> None:
-        self.normal = normal
-        self._inverse_root: Array | None = None
-        self.rank_in_doubt = False  # whether errors of the Jacobian may hide directions
-        self._svd: tuple[Array, Array, Array] | None = None
-        self._spectrum: tuple[Array, Array] | None = None
-        self._known: tuple[float, Proposal] | None = None  # the last damping, and its step
-        self.count = count = normal.count
-        self.cost = normal.cost / count
-        self._space, self._theta = space, theta
-        self._damped = damped = scaling(normal.hessian.diagonal() / count)
-        self._factored: Any = None
-        self._free = space.free(theta, normal.gradient)
+        self._begin(normal, theta, space, scaling)
         if self._free is None and space.x_scale is None:
-            self._factored = factored = (normal.compiled or Cholesky).of(normal, self._point(), damped)
+            self._factored = factored = (normal.compiled or Cholesky).of(normal, self._point(), self._damped)
             if factored is not None:
                 self._known = 0.0, (factored.step, factored.decrement, factored.squares[0])
                 self.decrement = factored.decrement
@@ -112,20 +112,37 @@ class QuadraticModel:
             self._refine(refine(), uncertainty)
         self.finite = math.isfinite(self.decrement) and math.isfinite(normal.cost)
 
+    def _begin(self, normal: Normal, theta: Any, space: Space, scaling: Callable[[Array], Array | None]) -> None:
+        """What is known before anything is factored."""
+        self.normal = normal
+        self._inverse_root: Array | None = None
+        self.rank_in_doubt = False
+        self._svd: tuple[Array, Array, Array] | None = None
+        self._spectrum: tuple[Array, Array] | None = None
+        self._known = None
+        self.count = normal.count
+        self.cost = normal.cost / normal.count
+        self._space, self._theta = space, theta
+        self._damped = scaling(normal.hessian.diagonal() / normal.count)
+        self._factored = None
+        self._free = space.free(theta, normal.gradient)
+
     def _scaled(self) -> None:
         """Scale H to a unit diagonal, with the gradient and the metric D of the damping."""
+        matrix = self.normal.hessian if self._free is None else self.normal.hessian[np.ix_(self._free, self._free)]
+        self._scale_by(matrix.diagonal())
+        self._matrix = matrix * self._scale * (self._scale / self.count)[:, None]
+
+    def _scale_by(self, diagonal: Array) -> None:
+        """Scale gradient and metric by the diagonal of H."""
         normal, space, free, damped = self.normal, self._space, self._free, self._damped
-        gradient, matrix = normal.gradient, normal.hessian
-        if free is not None:
-            gradient, matrix = gradient[free], matrix[np.ix_(free, free)]
+        gradient = normal.gradient if free is None else normal.gradient[free]
         # A parameter without influence keeps a positive scale, so that damping holds it still. There is no other limit:
         # columns of the Jacobian may differ by 1e21 (a decay that has run away) and still all be exact.
         least = 1e-300
-        scale = self._scale = np.sqrt(normal.count / np.maximum(matrix.diagonal(), least))
-        mean_scale = scale / normal.count
-        self._matrix = matrix * scale * mean_scale[:, None]
-        self._gradient = mean_scale * gradient
-        self._diagonal: Array | None = None  # the identity
+        scale = self._scale = np.sqrt(normal.count / np.maximum(diagonal, least))
+        self._gradient = scale / normal.count * gradient
+        self._diagonal = None  # the identity
         if space.x_scale is not None:
             units = space.x_scale if free is None else space.x_scale[free]
             self._diagonal = (scale / units) ** 2
@@ -155,6 +172,10 @@ class QuadraticModel:
             if self._diagonal is not None:
                 resistance = resistance * self._diagonal
             x = solve_unit(self._matrix + damping * resistance, self._gradient)[0]
+        return self._described(x, damping)
+
+    def _described(self, x: Array, damping: float) -> Proposal:
+        """The damped step -x of the scaled parameters, in their own units and within the bounds."""
         length = float(x.dot(x))
         resisted = length if self._diagonal is None else float(x @ (self._diagonal * x))
         predicted = 0.5 * (float(self._gradient.dot(x)) + damping * resisted)
@@ -340,11 +361,15 @@ class QuadraticModel:
         if np.all((step >= least) & (step <= most)):
             return step, predicted, length
         index = np.arange(space.dim) if self._free is None else self._free
-        matrix = self._matrix + damping * np.diag(np.ones(len(index)) if self._diagonal is None else self._diagonal)
-        y = minimum_in_box(matrix, self._gradient, least[index] / self._scale, most[index] / self._scale)
+        y = self._minimum_in_box(damping, least[index] / self._scale, most[index] / self._scale)
         step = np.zeros(space.dim)
         step[index] = self._scale * y
         return step, -float(y @ (self._gradient + 0.5 * (self._matrix @ y))), float(y @ y)
+
+    def _minimum_in_box(self, damping: float, low: Array, high: Array) -> Array:
+        """The minimum of the damped model over a box of the scaled parameters."""
+        matrix = self._matrix + damping * np.diag(np.ones(len(low)) if self._diagonal is None else self._diagonal)
+        return minimum_in_box(matrix, self._gradient, low, high)
 
 
 @lru_cache(maxsize=64)

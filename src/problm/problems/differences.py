@@ -9,6 +9,7 @@ thousandth of their size, the steps of that parameter are shortened for good.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -96,8 +97,7 @@ class Differences:
             self._shorten(evaluate, theta, residuals)
         if not self.parallel:
             return self._derivatives(evaluate, theta, residuals, longer)
-        points = [point for point, _ in self._points(theta, residuals, longer)]
-        values = iter(list(self._map(evaluate, points)))
+        values = iter(list(self._map(evaluate, self._points(theta, residuals, longer))))
         return self._derivatives(lambda _: next(values), theta, residuals, longer)
 
     def _derivatives(self, evaluate: Callable[[Theta], Array], theta: Theta, value: Array, longer: float) -> Array:
@@ -106,13 +106,12 @@ class Differences:
             value=value, retract=self._retract, limits=self.limits, eps=self.eps, longer=longer,
         )  # fmt: skip
 
-    def _points(self, theta: Theta, residuals: Array, longer: float) -> Iterable[tuple[Theta, int]]:
-        """Points where the function is evaluated, and the parameter that is moved there."""
-        points: list[tuple[Theta, int]] = []
+    def _points(self, theta: Theta, residuals: Array, longer: float) -> list[Theta]:
+        """Points where the function is evaluated."""
+        points: list[Theta] = []
 
         def record(point: Theta) -> Array:
-            moved = int(np.argmax(point != theta)) if self._retract is None else 0
-            points.append((point if self.parallel else point[moved], moved))
+            points.append(point)
             return residuals[:1]
 
         self._derivatives(record, theta, residuals[:1], longer)
@@ -155,34 +154,49 @@ class Differences:
 
     def _sparse(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, longer: float) -> Any:
         """Sparse Jacobian (m, d); the parameters of a group move together, as no residual depends on two of them."""
-        from scipy.sparse import coo_array, csr_array
+        from scipy.sparse import csr_array
 
-        moves: list[list[Any]] = [[] for _ in range(self.dim)]
-        for value, a in self._points(theta, residuals, longer):
-            moves[a].append(value)
-        sides = np.array([len(m) for m in moves])
-        others = [m[1] if len(m) > 1 else t for m, t in zip(moves, theta, strict=True)]
-        widths = np.array([m[0] - other if m else 1.0 for m, other in zip(moves, others, strict=True)])
-        widths = widths.imag if self.scheme == "cs" else widths
-        rows, columns = self.sparsity.nonzero()
-        values = np.zeros(len(rows))
+        steps, central = self._moves(theta, longer)
         groups = self._grouped()
+        indptr, columns, rows = self._pattern
+        widths = steps if self.scheme == "cs" else (theta + steps) - np.where(central, theta - steps, theta)
+        values = np.zeros(len(rows))
         for group in range(int(groups.max(initial=-1)) + 1):
-            members = np.flatnonzero(groups == group)
-            found = []
-            for side in range(int(sides[members].max())):  # a member at its bound moves to one side only
-                point = theta.astype(np.complex128) if self.scheme == "cs" else theta.copy()
-                for a in members[sides[members] > side]:
-                    point[a] = moves[a][side]
-                found.append(evaluate(point))
-            mine = np.flatnonzero((groups == group)[columns] & (sides[columns] > 0))
-            at, by = rows[mine], columns[mine]
+            mine = groups == group
             if self.scheme == "cs":
-                values[mine] = found[0].imag[at] / widths[by]
-            elif len(mine):
-                base = residuals[at] if len(found) < 2 else np.where(sides[by] > 1, found[1][at], residuals[at])
-                values[mine] = (found[0][at] - base) / widths[by]
-        return csr_array(coo_array((values, (rows, columns)), shape=(len(residuals), self.dim)))
+                change = evaluate(theta + 1j * np.where(mine, steps, 0.0)).imag
+            else:
+                change = evaluate(theta + np.where(mine, steps, 0.0)) - residuals
+                two = mine & central
+                if two.any():
+                    back = evaluate(theta - np.where(two, steps, 0.0)) - residuals
+            entries = np.flatnonzero(mine[columns] & (steps[columns] != 0.0))
+            at, by = rows[entries], columns[entries]
+            found = change[at]
+            if self.scheme != "cs" and two.any():
+                found = found - np.where(central[by], back[at], 0.0)
+            values[entries] = found / widths[by]
+        return csr_array((values, columns, indptr), shape=(len(residuals), self.dim))
+
+    def _moves(self, theta: Array, longer: float) -> tuple[Array, NDArray[np.bool_]]:
+        """Steps (d,) of the parameters, zero for fixed ones, and whether each goes to both sides: as by
+        `problm.support.differences.derivatives`, all at once."""
+        h = longer * usual_step(self.scheme, self.eps) * np.array(self._sizes(theta))
+        central = np.full(self.dim, self.scheme == "3-point")
+        if self.limits is None or self.scheme == "cs":
+            return h, central
+        below, above = self.limits[0] - theta, self.limits[1] - theta
+        central &= (below <= -h) & (h <= above)
+        turned = np.where(below <= -h, -h, np.where(above >= -below, above, below))
+        return np.where(central | (h <= above), h, turned), central
+
+    @cached_property
+    def _pattern(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Row pointers, columns and rows of the sparsity's entries."""
+        pattern = self.sparsity.copy()
+        pattern.eliminate_zeros()
+        pattern.sum_duplicates()
+        return pattern.indptr, pattern.indices, np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
 
     def _grouped(self) -> NDArray[np.int64]:
         """Group of each parameter (d,), by first fit: members of a group share no residual."""

@@ -28,7 +28,7 @@ from ..solver.problem import FEW, Problem, Theta
 from ..support.digest import digest
 from .differences import Differences
 from .row_wise import Comparison
-from .sparse import as_dense, as_sparse, is_sparse
+from .sparse import as_dense, as_sparse, is_sparse, sparse_sums
 
 Array = NDArray[np.float64]
 Rows = tuple[NDArray[Any], ...]
@@ -164,7 +164,7 @@ class FunctionProblem(Problem):
         parts = []
         for _, _, rows in self._chunks(0, self.n):
             part = self._jacobian(theta, rows, self._residuals(theta, rows))
-            if is_sparse(part):  # only without data, with one residual per block
+            if not isinstance(part, np.ndarray):  # only without data, with one residual per block
                 return part
             parts.append(part.T.reshape(-1, self.components, self.dim))
         return np.concatenate(parts)
@@ -325,8 +325,8 @@ class FunctionProblem(Problem):
     def _sums(self, residuals: Array, jacobian: Any, outer: bool, costs: Array | None) -> Normal:
         """Sums of one chunk: residuals (k p,), transposed Jacobian (d, k p) or sparse (k p, d)."""
         k, p = len(residuals) // self.components, self.components
-        if is_sparse(jacobian):
-            return self._sparse_sums(residuals, jacobian)
+        if not isinstance(jacobian, np.ndarray):
+            return sparse_sums(self.loss, residuals, jacobian)
         if self.loss.is_linear:
             weighted, total = jacobian, 0.5 * float(residuals.dot(residuals))
             if costs is not None:
@@ -347,13 +347,6 @@ class FunctionProblem(Problem):
                 each = each.reshape(self.dim, k, p).sum(axis=2)
             normal.outer = each.dot(each.T)
         return normal
-
-    def _sparse_sums(self, residuals: Array, jacobian: Any) -> Normal:
-        """The same for a sparse Jacobian (m, d) of all residuals, so that outer products and costs are not needed."""
-        cost, weight = self.loss.cost_and_weight(residuals * residuals)
-        weighted = jacobian.multiply(weight[:, None]).tocsr()
-        hessian = (weighted.T @ jacobian).toarray()
-        return Normal(len(residuals), float(cost.sum()), weighted.T @ residuals, 0.5 * (hessian + hessian.T))
 
 
 def _called(fun: Callable[..., Any], rows: Rows, theta: Theta) -> Array:

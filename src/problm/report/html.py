@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-import numpy as np
-
 from .numbers import with_error
 from .shown import ShownResult
+from .text import lists_parameters
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -27,7 +26,7 @@ def result_html(result: ShownResult) -> str:
         ["iterations", f"{result.nit} in {result.seconds:.3g} s"],
     ]
     parts = [f"<p><b>ProBLM</b>: {escape(result.message)}</p>", table(["", ""], facts)]
-    if isinstance(result.x, np.ndarray) and result.x.shape == (len(result.grad),):
+    if lists_parameters(result):
         error = result.standard_errors
         names = result.names or tuple(f"x{i}" for i in range(len(error)))
         rows = [[names[i], with_error(result.x[i], error[i])] for i in range(len(error))]

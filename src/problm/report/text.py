@@ -39,9 +39,15 @@ def report(result: ShownResult, *, absolute: bool = False, goodness: Mapping[str
         f"  iterations        {result.nit}, {result.seconds:.3g} s",
         f"  work              {result.residual_passes:.3g} residual and {result.jacobian_passes:.3g} Jacobian passes",
     ]
-    if isinstance(result.x, np.ndarray) and result.x.shape == (len(result.grad),):
+    if lists_parameters(result):
         lines += ["", *_parameters(result, absolute)]
     return "\n".join(lines)
+
+
+def lists_parameters(result: ShownResult) -> bool:
+    """Whether the parameters are numbers, and not so many that the errors of all of them take longer than the fit."""
+    numbers = isinstance(result.x, np.ndarray) and result.x.shape == (len(result.grad),)
+    return numbers and isinstance(result.hessian, np.ndarray)
 
 
 def _parameters(result: ShownResult, absolute: bool) -> list[str]:

@@ -85,6 +85,12 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     return result_of(loop, status)
 
 
+def _sparse_model() -> type[QuadraticModel]:
+    from ..linalg.sparse import SparseModel
+
+    return SparseModel
+
+
 def _until_done(loop: Loop, saver: Checkpoint | None) -> Status:
     """Iterate until an outcome, a limit, the callback or Ctrl-C ends the solve; write checkpoints in between."""
     try:
@@ -158,7 +164,8 @@ class Loop(Run):
         system = None
         if math.isfinite(normal.cost + sum(normal.gradient.tolist())):
             errors = None if self.keep_all_directions else batch.uncertainty
-            system = QuadraticModel(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
+            model = QuadraticModel if isinstance(normal.hessian, np.ndarray) else _sparse_model()
+            system = model(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
         if system is None or not system.finite:
             self.step_back()
             return self.linearize()

@@ -140,7 +140,7 @@ class Result(ScipysResult):
     cosine: float
     """sqrt(decrement / cost): cosine between the residuals and the tangent space; dimensionless."""
     hessian: Array
-    """(d, d) Gauss-Newton matrix at x, a sum like the cost."""
+    """(d, d) Gauss-Newton matrix at x, a sum like the cost; sparse for a sparse Jacobian of many parameters."""
     singular: bool
     """Whether the Gauss-Newton matrix is rank-deficient at x."""
     history: History
@@ -206,16 +206,21 @@ class Result(ScipysResult):
     def covariance(self) -> Array:
         """(d, d) covariance of the parameters: ``2 cost / (N - d) (J^T J)^-1``, or ``(J^T J)^-1`` if ``absolute``, with
         the pseudo-inverse if singular. For a robust loss that of an M-estimator (`problm.solver.sandwich`)."""
-        fewer = 1.0
-        if not self.complete:
-            # The parameters are fitted to the rows of the batch: they are as uncertain, and not quite at the minimum.
-            left = self.batch_size * self.residuals_per_block * self.cosine**2 / max(len(self.grad), 1)
-            fewer = self.n / self.batch_size * (1.0 + left)
         if (robust := self._sandwich()) is not None:
-            return fewer * robust
-        if self.absolute:
-            return fewer * self.unscaled_covariance
-        return self.unscaled_covariance * (fewer * 2.0 * self.cost / self.degrees_of_freedom)
+            return self._fewer() * robust
+        return self.unscaled_covariance * self._variance()
+
+    def _fewer(self) -> float:
+        """How many times as uncertain as those of all rows the parameters of a batch are."""
+        if self.complete:
+            return 1.0
+        # The parameters are fitted to the rows of the batch: they are as uncertain, and not quite at the minimum.
+        left = self.batch_size * self.residuals_per_block * self.cosine**2 / max(len(self.grad), 1)
+        return self.n / self.batch_size * (1.0 + left)
+
+    def _variance(self) -> float:
+        """Variance of the residuals by which ``(J^T J)^-1`` is scaled."""
+        return self._fewer() * (1.0 if self.absolute else 2.0 * self.cost / self.degrees_of_freedom)
 
     def _sandwich(self) -> Array | None:
         """The covariance of a robust fit, computed on first access; None for other fits."""
@@ -233,16 +238,25 @@ class Result(ScipysResult):
             return self.covariance_root @ self.covariance_root.T
         from ..linalg.dense import inverse_spd
 
+        hessian: Any = self.hessian
+        if not isinstance(hessian, np.ndarray):
+            from ..linalg.sparse import inverse
+
+            return inverse(hessian, self.fixed)
         if self.fixed is None:
-            return inverse_spd(self.hessian)[0]
+            return inverse_spd(hessian)[0]
         free = np.ix_(~self.fixed, ~self.fixed)
-        covariance = np.zeros_like(self.hessian)
-        covariance[free] = inverse_spd(self.hessian[free])[0]
+        covariance = np.zeros_like(hessian)
+        covariance[free] = inverse_spd(hessian[free])[0]
         return covariance
 
     @property
     def standard_errors(self) -> Array:
         """(d,) square roots of the diagonal of the covariance."""
+        if not isinstance(self.hessian, np.ndarray):  # of many parameters
+            from ..linalg.sparse import inverse
+
+            return np.sqrt(inverse(self.hessian, self.fixed, diagonal=True) * self._variance())
         return np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
 
     @property

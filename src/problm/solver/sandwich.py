@@ -24,7 +24,8 @@ _LEAST = 0.05
 
 
 def sandwich(problem: Problem, theta: Theta, hessian: Array, scale: float) -> Array | None:
-    """(d, d) covariance of the parameters at the minimum ``theta``; None if the cost is not convex there.
+    """(d, d) covariance of the parameters at the minimum ``theta``; None if the cost is not convex there or
+    H is sparse.
 
     Parameters
     ----------
@@ -32,6 +33,8 @@ def sandwich(problem: Problem, theta: Theta, hessian: Array, scale: float) -> Ar
     scale : rough size of a residual, for the steps of the differences.
     """
     n, d = problem.n, problem.dim
+    if not isinstance(hessian, np.ndarray):
+        return None  # of many parameters
     size = min(n, max(_ROWS, 100 * d))
     size = n if size == n else min(problem.boundary(size), n)
     root, _ = inverse_root(hessian)

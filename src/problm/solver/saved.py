@@ -30,6 +30,10 @@ _COUNTS = ("n", "batch_size", "nfev", "njev", "residuals_per_block")
 
 def to_dict(result: Any) -> dict[str, Any]:
     """A `problm.Result` as numbers, text, lists and dicts only; `problm.Result.from_dict` is the inverse."""
+    if not isinstance(result.hessian, np.ndarray):
+        raise ValueError(
+            "a result of many parameters, whose hessian is sparse, is not saved as JSON: pickle it, or save x"
+        )
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -166,6 +166,8 @@ def way_down(run: Run, model: QuadraticModel) -> Theta | None:
 def _unseen(run: Run, model: QuadraticModel) -> Iterator[Array]:
     """Steps to both sides along the null space of H, relative to the sizes of the parameters."""
     theta, hessian = run.batch.theta, model.normal.hessian
+    if not isinstance(hessian, np.ndarray):
+        return  # of many parameters, whose null space is not known
     d = len(hessian)
     flat = isinstance(theta, np.ndarray) and theta.shape == (d,)
     sizes = np.maximum(np.abs(theta), 1e-3) if flat else np.ones(d)
