@@ -1,9 +1,12 @@
 """A bridge to lmfit: fit its models and parameters with ProBLM, and get its results.
 
-``problm.lmfit.fit(model, data, params, x=x)`` replaces ``model.fit(data, params, x=x)`` and returns an
-``lmfit.model.ModelResult``. Everything after the fit is lmfit's own: ``fit_report()``, ``plot()``, ``eval()``,
-confidence intervals. So is everything before it: pandas indices, lists, missing values, starts. Fixed parameters,
-bounds and expressions are honoured. Needs lmfit, which ProBLM does not install.
+Importing this module adds the method ``"problm"`` to lmfit: ``model.fit(y, params, x=x, method="problm")`` and
+``lmfit.minimize(fcn, params, args=(x, y), method="problm")``. lmfit has no hook for that, so its ``Minimizer.minimize``
+is wrapped; every other method goes to lmfit's own. `fit` and `minimize` are short for it.
+
+Everything after the fit is lmfit's own: ``fit_report()``, ``plot()``, ``eval()``, confidence intervals. So is
+everything before it: pandas indices, lists, missing values, starts. Fixed parameters, bounds and expressions are
+honoured. Needs lmfit, which ProBLM does not install.
 
 Steps are taken on batches of rows. A model whose rows depend on each other, such as a convolution, is recognised and
 gets all rows in every call. So do complex data.
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from types import FunctionType
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -69,9 +72,10 @@ def minimize(
     >>> out.success, round(out.params["b"].value, 2), out.params["b"].stderr < 0.01
     (True, 0.8, True)
     """
-    rows = {} if data is None else {str(i): column for i, column in enumerate(inputs.columns(data))}
-    minimizer = _Minimizer(fcn, _copied(params), fcn_args=tuple(rows.values()), fcn_kws=dict(kws or {}), **options)
-    return _solved(minimizer, None, rows)
+    if not isinstance(params, lmfit.Parameters):
+        raise TypeError(f"params must be lmfit.Parameters, got {type(params).__name__}; see lmfit.create_params")
+    rows = () if data is None else inputs.columns(data)
+    return lmfit.Minimizer(fcn, deepcopy(params), fcn_args=rows, fcn_kws=dict(kws or {}), **options).minimize("problm")
 
 
 def fit(
@@ -118,102 +122,106 @@ def fit(
     >>> out.success, round(out.best_values["sigma"], 2)
     (True, 1.2)
     """
-    keywords.pop("method", None)
-    chosen = {**(fit_kws or {}), **(options or {})}
-    return _model_fit(model, data, params, weights, "problm", fit_kws=chosen, **keywords)
+    keywords["method"], chosen = "problm", {**(fit_kws or {}), **(options or {})}
+    return model.fit(data, params, weights, fit_kws=chosen, **keywords)
 
 
-class _ModelResult(lmfit.model.ModelResult):  # type: ignore[misc]
-    """An lmfit result of a model fit that minimises with ProBLM."""
+def _register() -> None:
+    """Make lmfit's minimizers know the method ``"problm"``."""
+    theirs = lmfit.Minimizer.minimize
+    if hasattr(theirs, "__wrapped__"):
+        return
 
-    def minimize(self, method: str = "problm", params: Any = None, **kws: Any) -> lmfit.minimizer.MinimizerResult:
-        if method != "problm":  # confidence intervals call lmfit's own methods
-            return super().minimize(method, params, **{n: v for n, v in kws.items() if n in ("max_nfev",)})
-        self.result = _solved(self, params, self._rows())
-        return self.result
+    @wraps(theirs)
+    def minimize(self: Any, method: str = "leastsq", params: Any = None, **kws: Any) -> Any:
+        return _solved(self, params, kws) if method == "problm" else theirs(self, method, params, **kws)
 
-    def _rows(self) -> dict[str, NDArray[Any]]:
-        """Data, weights and independent variables with one row per point; empty if they cannot be sliced."""
-        data = np.asarray(self.data)
-        if data.ndim != 1 or data.dtype.kind not in "fiu" or not data.size:
-            return {}
-        known = {name: np.asarray(value) for name, value in self.userkws.items() if _has_rows(value, len(data))}
-        weights = {} if self.weights is None else {"weights": np.broadcast_to(np.asarray(self.weights), data.shape)}
-        if any(np.iscomplexobj(v) or v.dtype.kind not in "fiu" for v in (*known.values(), *weights.values())):
-            return {}
-        return {**known, "data": data, **weights}
-
-    def residuals_of(self, params: lmfit.Parameters, rows: Mapping[str, Any]) -> Any:
-        """Residuals of some rows, computed by lmfit's own function."""
-        if not rows:
-            return self.userfcn(params, *self.userargs, **self.userkws)
-        independent = {name: value for name, value in rows.items() if name not in ("data", "weights")}
-        return self.userfcn(params, rows["data"], rows.get("weights"), **{**self.userkws, **independent})
+    lmfit.Minimizer.minimize = minimize
 
 
-class _Minimizer(lmfit.Minimizer):  # type: ignore[misc]
-    """An lmfit minimizer of a function of parameters and rows."""
-
-    def residuals_of(self, params: lmfit.Parameters, rows: Mapping[str, Any]) -> Any:
-        return self.userfcn(params, *(rows.values() if rows else self.userargs), **self.userkws)
+_register()
 
 
-_model_fit = FunctionType(
-    lmfit.Model.fit.__code__,
-    {**lmfit.model.__dict__, "ModelResult": _ModelResult},
-    "fit",
-    lmfit.Model.fit.__defaults__,
-)
-"""lmfit's ``Model.fit``, rebound so that its results minimise with ProBLM; lmfit has no hook for that."""
+class _Residuals:
+    """Residuals of an lmfit minimizer, of some rows of its arguments or of all.
+
+    Arguments with a row for each residual are given to the solver, which passes some of their rows; others stay.
+    """
+
+    def __init__(self, minimizer: Any, names: list[str], params: lmfit.Parameters) -> None:
+        self.minimizer, self.names, self.params = minimizer, names, params
+        self.tied = any(p.expr is not None for p in params.values())
+        self.calls = 0
+        self._where: list[Any] = []
+        """Positions and keywords of the arguments that have rows."""
+        self.start = np.array([params[n].value for n in names])
+        self.columns = self._columns()
+
+    def at(self, theta: Array) -> lmfit.Parameters:
+        """The parameters with these values."""
+        for name, value in zip(self.names, np.asarray(theta).tolist(), strict=True):
+            self.params[name].value = value
+        if self.tied:
+            self.params.update_constraints()
+        return self.params
+
+    def __call__(self, theta: Array, *rows: Any) -> Any:
+        self.calls += 1
+        args, keywords = list(self.minimizer.userargs), dict(self.minimizer.userkws)
+        for key, values in zip(self._where if rows else (), rows, strict=True):
+            (keywords if isinstance(key, str) else args)[key] = values
+        r = np.asarray(self.minimizer.userfcn(self.at(theta), *args, **keywords))
+        return r.astype(np.complex128).ravel().view(np.float64) if r.dtype.kind == "c" else r
+
+    def _columns(self) -> tuple[NDArray[Any], ...] | None:
+        """Arguments with a row for each residual; None where they cannot be told."""
+        residual = self(self.start)
+        n = residual.size
+        # With lmfit's words for what is not a number.
+        lmfit.minimizer.coerce_float64(residual, nan_policy=self.minimizer.nan_policy)
+        given = {**dict(enumerate(self.minimizer.userargs)), **self.minimizer.userkws}
+        rows = {key: value for key, value in given.items() if _has_rows(value, n)}
+        if residual.ndim != 1 or not rows or any(column.dtype.kind not in "fiu" for column in rows.values()):
+            return None
+        self._where = list(rows)
+        return tuple(rows.values())
 
 
 def _has_rows(value: Any, n: int) -> bool:
-    return np.ndim(value) == 1 and len(value) == n and not isinstance(value, str)
+    """Whether an argument is a plain array with n rows; a function may need other kinds as they are."""
+    return type(value) is np.ndarray and value.ndim in (1, 2) and len(value) == n
 
 
-def _solved(minimizer: Any, params: Any, rows: Mapping[str, NDArray[Any]]) -> lmfit.minimizer.MinimizerResult:
+def _solved(minimizer: Any, params: Any, keywords: Mapping[str, Any]) -> lmfit.minimizer.MinimizerResult:
     """Minimise an lmfit minimizer's function, and fill lmfit's result by lmfit's own functions."""
     answer = minimizer.prepare_fit(params)
-    answer.method = "problm"
-    chosen, names = answer.params, answer.var_names
-    tied = any(p.expr is not None for p in chosen.values())
-
-    def at(theta: Array) -> lmfit.Parameters:
-        for name, value in zip(names, np.asarray(theta).tolist(), strict=True):
-            chosen[name].value = value
-        if tied:
-            chosen.update_constraints()
-        return chosen
-
-    def residuals(theta: Array, *columns: Any) -> Any:
-        answer.nfev += 1
-        r = np.asarray(minimizer.residuals_of(at(theta), dict(zip(rows, columns, strict=True))))
-        return r.astype(np.complex128).ravel().view(np.float64) if r.dtype.kind == "c" else r
-
+    answer.method, names = "problm", answer.var_names
     if not names:
         raise ValueError("params: no parameter varies, so there is nothing to fit")
-    start = np.array([chosen[n].value for n in names])
-    bounds = np.array([chosen[n].min for n in names]), np.array([chosen[n].max for n in names])
-    options = {"max_nfev": _limit(minimizer.max_nfev), **minimizer.kws}
+    # Set aside, since confidence intervals pass what a minimizer holds to lmfit's own method.
+    minimizer.problm_kws = {**getattr(minimizer, "problm_kws", {}), **minimizer.kws, **keywords}
+    minimizer.kws = {}
+    options = {"max_nfev": _limit(minimizer.max_nfev), **minimizer.problm_kws}
+    residuals = _Residuals(minimizer, names, answer.params)
     if callable(minimizer.iter_cb):
-        options["callback"] = _callback(minimizer, at)
-    columns = tuple(rows.values()) or None
-    if columns is None or len(columns[0]) <= inputs.CHECK_UP_TO:  # lmfit's error message for NaN
-        lmfit.minimizer.coerce_float64(residuals(start, *(columns or ())), nan_policy=minimizer.nan_policy)
-    found = least_squares(residuals, start, bounds=bounds, data=columns, **options)
+        options["callback"] = _callback(minimizer, residuals.at)
+    chosen = [answer.params[n] for n in names]
+    bounds = np.array([p.min for p in chosen]), np.array([p.max for p in chosen])
+    found = least_squares(residuals, residuals.start, bounds=bounds, data=residuals.columns, **options)
     if found.active_mask.any():
-        found = _off_the_bounds(found, residuals, start, bounds, columns, chosen, options)
+        found = _off_the_bounds(found, residuals, bounds, chosen, options)
     found.names = tuple(names)
-    _fill(minimizer, answer, found, at(found.x), residuals(found.x, *rows.values()))
+    residual = residuals(found.x)
+    answer.nfev = residuals.calls
+    _fill(minimizer, answer, found, residuals.at(found.x), residual, options)
     return answer
 
 
 def _off_the_bounds(
-    found: Result, residuals: Any, start: Array, bounds: tuple[Array, Array], columns: Any, params: Any, options: Any
+    found: Result, residuals: _Residuals, bounds: tuple[Array, Array], chosen: list[Any], options: Any
 ) -> Result:
-    """The better of a fit that ended on a bound and a fit in lmfit's internal variables, which have no bounds."""
-    chosen = [p for p in params.values() if p.vary and p.expr is None]
-    for parameter, value in zip(chosen, start.tolist(), strict=True):
+    """The better one of a fit that ended on a bound and of one in lmfit's internal variables, which have none."""
+    for parameter, value in zip(chosen, residuals.start.tolist(), strict=True):
         parameter.value = value
     inside = np.array([parameter.setup_bounds() for parameter in chosen])
 
@@ -224,10 +232,10 @@ def _off_the_bounds(
     def internal(theta: Array, *rows: Any) -> Any:
         return residuals(outside(theta), *rows)
 
-    other = least_squares(internal, inside, data=columns, **options)
+    other = least_squares(internal, inside, data=residuals.columns, **options)
     if not other.cost < found.cost * (1.0 - 1e-6):
         return found
-    again = least_squares(residuals, outside(other.x), bounds=bounds, data=columns, **options)
+    again = least_squares(residuals, outside(other.x), bounds=bounds, data=residuals.columns, **options)
     return again if again.cost < found.cost else found
 
 
@@ -236,7 +244,7 @@ def _limit(max_nfev: Any) -> int | None:
 
 
 def _callback(minimizer: Any, at: Callable[[Array], Any]) -> Callable[..., Any]:
-    """Wrap lmfit's callback of parameters, iteration and all residuals; a true return value ends the fit."""
+    """lmfit's callback of parameters, iteration and all residuals; a true value ends the fit."""
 
     def called(state: Any) -> Any:
         params = at(state.x)
@@ -246,7 +254,9 @@ def _callback(minimizer: Any, at: Callable[[Array], Any]) -> Callable[..., Any]:
     return called
 
 
-def _fill(minimizer: Any, answer: Any, found: Result, params: lmfit.Parameters, residual: Array) -> None:
+def _fill(
+    minimizer: Any, answer: Any, found: Result, params: lmfit.Parameters, residual: Array, options: Mapping[str, Any]
+) -> None:
     """Fill in statistics, errors and correlations by lmfit's own functions."""
     answer.params, answer.residual, answer.problm = params, np.asarray(residual, dtype=np.float64).ravel(), found
     answer.success, answer.message = found.success, found.message
@@ -255,15 +265,9 @@ def _fill(minimizer: Any, answer: Any, found: Result, params: lmfit.Parameters, 
     answer.x, answer.errorbars = np.atleast_1d(found.x), False
     if found.singular or answer.aborted:
         return
-    robust = "loss" in minimizer.kws and minimizer.kws["loss"] != "linear"
+    robust = options.get("loss", "linear") != "linear"
     answer.covar = found.covariance if robust else found.unscaled_covariance
     scaled, minimizer.scale_covar = minimizer.scale_covar, minimizer.scale_covar and not robust
-    with np.errstate(all="ignore"):  # errors are zero for exact data
+    with np.errstate(all="ignore"):  # of exact data, whose errors are zero
         minimizer._calculate_uncertainties_correlations()
     minimizer.scale_covar = scaled
-
-
-def _copied(params: Any) -> lmfit.Parameters:
-    if not isinstance(params, lmfit.Parameters):
-        raise TypeError(f"params must be lmfit.Parameters, got {type(params).__name__}; see lmfit.create_params")
-    return deepcopy(params)

@@ -100,7 +100,9 @@ def _gone(before: Array, now: Array) -> NDArray[np.bool_]:
 
 
 def _lost_directions(before: Array, now: Array) -> Array:
-    """(k, d) shares of the parameters in directions that H (d, d) sees no longer."""
+    """(k, d) shares of the parameters in directions that H (d, d) sees no longer; none if H is sparse."""
+    if not isinstance(now, np.ndarray):
+        return np.zeros((0, now.shape[0]))
     scale = 1.0 / np.sqrt(np.maximum(now.diagonal(), 1e-300))
     values, vectors = np.linalg.eigh(now * scale * scale[:, None])
     found = []
