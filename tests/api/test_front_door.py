@@ -300,9 +300,10 @@ def test_progress_is_silent_in_a_pipe(points, capsys):
 
 def test_import_is_light():
     code = (
-        "import sys, time; t = time.perf_counter(); import problm; t = time.perf_counter() - t\n"
+        "import sys, problm\n"
         "heavy = {'numba', 'matplotlib', 'cv2', 'scipy', 'pandas', 'jax'} & set(sys.modules)\n"
-        "assert not heavy, heavy\nassert t < 0.3, t\nassert 'curve_fit' in dir(problm)\n"
+        "assert not heavy, heavy\nassert 'curve_fit' in dir(problm)\n"
+        "assert sum(name.startswith('problm') for name in sys.modules) < 10\n"
         "import problm.api.curve_fit; assert callable(problm.curve_fit)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -296,7 +296,8 @@ def test_false_acceptance_stays_below_delta(kind, coarse):
     for seed in range(200):
         problem = chunked(x, y, coarse=coarse, rng=seed)
         policy = Witness(memory, 0.1)
-        run_on_batches(problem, policy, np.random.default_rng(seed))
+        with np.errstate(over="ignore"):  # some starts lead steps far away
+            run_on_batches(problem, policy, np.random.default_rng(seed))
         record += policy.record
     rose = [passed for passed, change in record if change > 0]
     fell = [passed for passed, change in record if change < 0]

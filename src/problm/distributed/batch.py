@@ -105,8 +105,8 @@ class DistributedBatch(Batch):
         self._normal, self._trial_normal = self._trial_normal, None
         self._done = self.level
 
-    def fall(self, start: Theta, first: int) -> tuple[float, float]:
-        return (math.nan, math.inf) if self.remote else super().fall(start, first)
+    def fall(self, start: Theta) -> tuple[float, float]:
+        return (math.nan, math.inf) if self.remote else super().fall(start)
 
     def cost_at(self, theta: Theta) -> float:
         if not self.remote:

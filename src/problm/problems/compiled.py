@@ -17,6 +17,10 @@ from .sampled import SampledProblem
 Array = NDArray[np.float64]
 
 
+_OVERHEAD = 1.2e6
+"""Nanoseconds that batches cost beside the passes over everything: draws, decisions, small calls."""
+_GATHER = 240.0
+"""Nanoseconds, twice those for drawing and gathering two rows, one of the batch and one of its hold-out block."""
 _NONE = np.empty((0, 0))
 _FLAT = (0, 0, _NONE, _NONE)
 
@@ -63,8 +67,9 @@ class CompiledProblem(SampledProblem):
         self.robust = not kernel.loss.is_linear
         self.components, self.cost_bound = kernel.components, kernel.loss.bound
         self.fused = fused
-        # Drawing and gathering a row costs about 100 ns; a curve's kernel reads it in place in 4 to 10 ns.
-        self.jump = 0.02 if fused else JUMP
+        # Batches cost as much time as is saved where a pass over everything takes a millisecond.
+        self.few = int(_OVERHEAD / kernel.work)
+        self.jump = min(max(kernel.work / _GATHER, 0.01), JUMP)
         self.move = retract
         self._moves = moves
         self._encode = encode

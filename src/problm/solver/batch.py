@@ -181,13 +181,13 @@ class Batch:
         self._trial = (theta, costs, after, total)
         return self.problem.moments(after - self._costs[self.size : end], self.size, end)
 
-    def fall(self, start: Theta, first: int) -> tuple[float, float]:
-        """Mean by which the cost of the ``first`` blocks is below that at another point, and its standard error."""
-        if not first <= self._known:
+    def fall(self, start: Theta) -> tuple[float, float]:
+        """Mean by which the cost of the batch's blocks is below that at another point, and its standard error."""
+        if self._known < self.size:
             return math.nan, math.inf
-        changes = self.problem.costs(start, 0, first) - self._costs[:first]
-        self.count_residuals(first)
-        moments = Moments.of(self.problem.moments(changes, 0, first))
+        changes = self.problem.costs(start, 0, self.size) - self.costs
+        self.count_residuals(self.size)
+        moments = Moments.of(self.problem.moments(changes, 0, self.size))
         return moments.mean, moments.sd / math.sqrt(moments.units)
 
     def rows(self) -> NDArray[np.int64]:

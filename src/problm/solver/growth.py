@@ -9,8 +9,8 @@ blocks exceeds its minimum by ``e^T H^-1 e / 2``, with
 A Gauss-Newton step on the batch promises ``dec = (g + e)^T H^-1 (g + e) / 2`` and gains ``dec - 2 nu`` in expectation:
 at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. It grows by a factor of 2 while steps are still
 damped or erratic. Where Gauss-Newton steps converge fast (``q2`` is the ratio of successive decrements), it grows to N
-in equal factors of up to 16. From a quarter of N on (a fiftieth for compiled curves) it goes to N at once: a batch has
-to be gathered, all rows need not be.
+in equal factors of up to 16. From a quarter of N on it goes to N at once: a batch has to be gathered, all rows need not
+be. Where gathering a row costs more than evaluating it (compiled rows), one batch of ``2.5 d sqrt(N)`` is the last.
 
 In accuracy mode the quantile Q of the excess, a scaled chi-square with the same first two moments (Satterthwaite), is
 compared with the requested accuracy.
@@ -26,12 +26,15 @@ from scipy.special import gammaincinv
 from ..linalg.quadratic import QuadraticModel
 from .options import Options
 from .policies.acceptance import Acceptance
-from .problem import JUMP, Problem
+from .problem import FEW, JUMP, Problem
 
 KAPPA = 2.0
 SLOW = 2.0
 FAST = 16.0
 Q2_MAX = 0.5
+_LAST = 2.5
+"""Blocks of the last batch per parameter, over the square root of N: from its minimum, two Gauss-Newton steps over
+everything mostly suffice (exponential, double Gaussian, damped sine; 3 * 10^5 to 10^7 rows)."""
 
 
 def first_size(problem: Problem, policy: Acceptance, options: Options) -> int:
@@ -39,7 +42,8 @@ def first_size(problem: Problem, policy: Acceptance, options: Options) -> int:
     size, n = options.initial_batch or policy.first_batch(problem.n, problem.dim), problem.n
     if policy.noise_rule and not options.initial_batch:
         size = max(size, problem.least_batch)
-    near = size > _jump(problem, options) * n or n <= problem.few
+    few = problem.few if options.accuracy is None else min(problem.few, FEW)
+    near = size > _jump(problem, options) * n or n <= few
     if near and not (options.initial_batch or policy.damping == "tenfold"):
         size = n  # batches would save nothing, or become the full data set at their first growth
     return min(size, n, options.max_batch or n)
@@ -117,7 +121,10 @@ class Growth:
             and self._q2 is not None
             and self._q2 < Q2_MAX
         )
-        if fast:
+        if fast and self.jump < JUMP:
+            last = min(max(_LAST * len(system.normal.gradient), 10.0) * math.sqrt(self.n), self.jump * self.n)
+            size = last if last >= SLOW * k else self.n
+        elif fast:
             leaps = math.ceil(math.log(self.n / k) / math.log(FAST))
             size = k * (self.n / k) ** (1.0 / max(leaps, 1))
         else:

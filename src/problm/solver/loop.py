@@ -246,7 +246,7 @@ class Loop(Run):
                 raise Stop(Status.BATCH_LIMIT)
             size = limit
         if size >= batch.n and not batch.full:
-            self.fall = batch.fall(self.start, self.problem.boundary(self.first))
+            self.fall = batch.fall(self.start)
         batch.grow(min(size, batch.n))
         self.termination.begin_anew()
         self.record(decision, system.cost if cost is None else cost)

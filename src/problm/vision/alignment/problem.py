@@ -94,7 +94,7 @@ class AlignmentProblem(CompiledProblem):
         super().__init__(
             kernel, [pixels, values[:, 0] if image1.channels == 1 else values], retract=move, fused=True, rng=rng
         )
-        self.jump = JUMP  # a gathered pixel costs little more than one in place
+        self.few, self.jump = 0, JUMP  # a gathered pixel costs little more than one in place
         self.data.order = PixelOrder(self.n, rng)
         self._batch_kernel = kernel
         if linearization == "esm":
