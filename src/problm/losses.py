@@ -1,19 +1,19 @@
 r"""Robust losses on the norm of a residual block: value, weight, curvature and bound.
 
 A block's cost is ``0.5 * s**2 * rho(||r||**2 / s**2)`` with the scale ``s`` (SciPy's ``f_scale``), so that
-every loss behaves as ``0.5 ||r||**2`` near zero. Four things are needed of a loss:
+every loss behaves as ``0.5 ||r||**2`` near zero. A loss is described by four quantities:
 
 ``rho(z)``
     the value;
 ``rho'(z)``
     the weight of the block in an IRLS step: the gradient of the cost is exactly ``rho'(z) J^T r``;
 ``rho''(z)``
-    the curvature, where a Newton step is taken (the points of bundle adjustment);
+    the curvature, for Newton steps (the points of bundle adjustment);
 ``bound``
-    the least upper bound of ``rho``; times ``s**2 / 2`` it bounds the change of one block's cost, which is
-    what the paper's acceptance test asks for (its ``b``, section 4.2). ``inf`` when there is none.
+    the least upper bound of ``rho``, ``inf`` if there is none. Times ``s**2 / 2`` it bounds the change of one block's
+    cost, which the paper's acceptance test needs (its ``b``, section 4.2).
 
-Each loss is one entry of `RULES`, written for any array library ``xp``: NumPy here, the numbers of compiled code in
+Each loss is one entry of `RULES`, written for any array library ``xp``: NumPy here, scalars of compiled code in
 `problm.kernels.robust`, JAX and PyTorch in `problm.problems.backends`. A rule may use ``sqrt``, ``exp``, ``expm1``,
 ``log1p``, ``arctan``, ``ones_like``, ``where(condition, yes, no)``, which evaluates both sides, ``minimum(z, number)``
 and ``maximum(z, number)``. Its value and weight must not overflow or divide by zero for any finite ``z >= 0``.
@@ -38,23 +38,23 @@ class Rule(NamedTuple):
     """One loss, for the arrays of any library."""
 
     value_and_weight: Callable[..., tuple[Any, Any]]
-    """``z, xp -> (rho, rho')``; NumPy's without ``xp``."""
+    """``z, xp -> (rho, rho')``; ``xp`` defaults to NumPy."""
     curvature: Callable[..., Any]
     """``z, xp -> rho''``"""
     bound: float
     """Least upper bound of rho."""
     width: float
-    """Scale for noise of unit standard deviation: that of 95 % efficiency where the noise is Gaussian, or near it."""
+    """Recommended scale for noise of unit standard deviation: about 95 % efficient for Gaussian noise."""
 
 
 RULES: dict[str, Rule] = {}
-"""The losses by their names. The place of a loss is its number in compiled code."""
+"""Losses by name. The position of a loss is its number in compiled code."""
 
 
 def robust_loss(
     *, curvature: Callable[..., Any], bound: float = math.inf, width: float = 1.0
 ) -> Callable[[Callable[..., tuple[Any, Any]]], LossFunction]:
-    """Enter a function of ``z`` and ``xp`` into `RULES`, under its own name."""
+    """Register a function of ``z`` and ``xp`` in `RULES` under its own name."""
 
     def enter(value_and_weight: Callable[..., tuple[Any, Any]]) -> LossFunction:
         RULES[value_and_weight.__name__.removeprefix("_")] = Rule(value_and_weight, curvature, bound, width)
@@ -81,8 +81,8 @@ def _huber(z: Any, xp: Any = np) -> tuple[Any, Any]:
 
 @robust_loss(curvature=lambda z, xp: -0.5 / ((1.0 + z) * xp.sqrt(1.0 + z)), width=1.345)
 def _soft_l1(z: Any, xp: Any = np) -> tuple[Any, Any]:
-    # 2 (sqrt(1 + z) - 1) cancels for small z: below 1e-16 it is zero, and a zero-residual fit would see no
-    # decrease any more. The other form keeps all digits, but is inf/inf for an infinite residual.
+    # 2 (sqrt(1 + z) - 1) cancels for small z: below 1e-16 it is zero, so a zero-residual fit would see no decrease.
+    # The other form keeps all digits, but is inf/inf for an infinite residual.
     root = xp.sqrt(1.0 + z)
     return xp.where(z < 1.0, 2.0 * xp.minimum(z, 1.0) / (1.0 + root), 2.0 * (root - 1.0)), 1.0 / root
 
@@ -147,7 +147,7 @@ class Loss:
     rho_bound: float
     """Least upper bound of rho, ``inf`` if there is none."""
     code: int
-    """Which branch of the compiled kernels computes it; -1 for a loss of the user's."""
+    """Number of the loss in compiled kernels; -1 for a user-defined loss."""
     scale: float = 1.0
 
     @classmethod
@@ -178,7 +178,7 @@ class Loss:
         return self.cost_and_weight(squared_norm)[0]
 
     def scaled(self, factor: float) -> Loss:
-        """The same loss with its scale multiplied, as graduated non-convexity does."""
+        """The same loss with its scale multiplied by ``factor``, for graduated non-convexity."""
         return replace(self, scale=self.scale * factor)
 
 
@@ -190,7 +190,7 @@ def as_loss(loss: str | Loss | Callable[..., Any], f_scale: float = 1.0) -> Loss
     if isinstance(loss, Loss):
         if scale != 1.0:
             raise ValueError(
-                f"f_scale={f_scale!r} came with a Loss that has the scale {loss.scale!r} of its own; "
+                f"f_scale={f_scale!r} was given with a Loss that already has the scale {loss.scale!r}; "
                 "leave f_scale out, or pass loss.scaled(f_scale)"
             )
         return loss

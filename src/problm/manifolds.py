@@ -1,9 +1,9 @@
-r"""Curved parameter spaces: how a tangent step moves a point.
+r"""Manifolds: curved parameter spaces, and how a tangent step moves a point.
 
-The solver only ever asks for ``retract(theta, delta)``: the point reached from ``theta`` by the tangent vector
-``delta`` of as many numbers as there are degrees of freedom. A point is a flat float64 array that may hold more
-numbers than that (a rotation holds 9, its tangent space has 3), so there are no singularities: no gimbal lock,
-no pole of a sphere, no vanishing scale. The spaces here are
+The solver only calls ``retract(theta, delta)``: the point reached from ``theta`` by the tangent vector ``delta``, which
+has one entry per degree of freedom. A point is a flat float64 array that may hold more numbers than that (a rotation
+holds 9, its tangent space has 3), so there are no singularities: no gimbal lock, no pole of a sphere, no vanishing
+scale. The spaces here are
 
 ==================  ====================  =========  =====================================================
 space               point                 dimension  retraction
@@ -17,13 +17,13 @@ space               point                 dimension  retraction
 ==================  ====================  =========  =====================================================
 
 The tangent basis B(x) of the sphere at x is the Householder reflection that takes the last axis to x, without its
-last column (which is x): orthonormal, and computed without a search for an axis to drop.
+last column (which is x). It is orthonormal, and there is no search for an axis to drop.
 
 The fundamental matrix of rank 2 and norm 1 is written ``F = U_2 M V_2'`` with ``U_2, V_2`` the first two columns
 of rotations (their third columns are the two epipoles) and a 2 x 2 block M with unit Frobenius norm. U and V move
-by rotations about their first two axes only (rotating about the third changes what M already can), M on the unit
-sphere of 4 dimensions: 2 + 2 + 3 = 7 parameters. The more usual form with M = diag(s1, s2) loses a direction
-where s1 = s2, that is at every essential matrix.
+by rotations about their first two axes only (M already covers rotations about the third), M moves on the unit sphere
+of 4 dimensions: 2 + 2 + 3 = 7 parameters. The more usual form with M = diag(s1, s2) loses a direction where s1 = s2,
+that is, at every essential matrix.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ Array = NDArray[np.float64]
 
 
 def compiled(*signature: Signature) -> Any:
-    """Compile at the first call: for these types ahead of time, for others when they come."""
+    """Compile for these types (also ahead of time), and for other types on demand."""
     return njit(*signature, any_types=True, nogil=True, error_model="numpy")
 
 
 def internal(function: Callable[..., Any]) -> Any:
-    """As `compiled`, for compiled callers only."""
-    return compiled_part(nogil=True, error_model="numpy", fastmath=False)(function)  # not the caller's
+    """Like `compiled`, for compiled callers only."""
+    return compiled_part(nogil=True, error_model="numpy", fastmath=False)(function)  # not the caller's options
 
 
 @compiled(_f8[:, ::1](_f8[::1]))
@@ -80,7 +80,7 @@ def rotation_exp(w):  # type: ignore[no-untyped-def]
 
 @internal
 def multiply(A, B):  # type: ignore[no-untyped-def]
-    """Product of two (3, 3) matrices: for so few numbers a loop is faster than a library call."""
+    """Product of two (3, 3) matrices; for so few numbers a loop is faster than a library call."""
     C = np.empty((3, 3))
     for i in range(3):
         for j in range(3):
@@ -124,7 +124,7 @@ def tangent_basis(x):  # type: ignore[no-untyped-def]
 
 @compiled(_f8[::1](_f8[::1], _f8[::1]))
 def walk_sphere(x, delta):  # type: ignore[no-untyped-def]
-    """From the unit vector ``x`` (n,) along the great circle of ``B(x) delta``, by the angle ``|delta|``."""
+    """Move the unit vector ``x`` (n,) along the great circle of ``B(x) delta`` by the angle ``|delta|``."""
     n = x.shape[0]
     B = tangent_basis(x)
     a2 = 0.0
@@ -161,7 +161,7 @@ def move_fundamental(theta, delta):  # type: ignore[no-untyped-def]
     w = np.zeros(3)
     for part in range(2):
         w[0], w[1] = delta[2 * part], delta[2 * part + 1]
-        # On the right: about the axes of U itself, so that the third axis moves at the full rate.
+        # Multiply on the right, to rotate about the axes of U itself: the third axis then moves at the full rate.
         turned = _straighten(multiply(theta[9 * part : 9 * part + 9].reshape(3, 3), rotation_exp(w)))
         for j in range(9):
             out[9 * part + j] = turned[j // 3, j % 3]
@@ -209,7 +209,7 @@ FUNDAMENTAL = Manifold("fundamental", 22, 7, move_fundamental)
 
 
 def product(*parts: Manifold) -> Manifold:
-    """Points of several spaces side by side, each moved by its own part of the step."""
+    """Product of several spaces: points are concatenated, and each part is moved by its own part of the step."""
     if not parts:
         raise ValueError("product: give at least one manifold")
     sizes = np.cumsum([0] + [p.size for p in parts])
@@ -232,7 +232,7 @@ def skew(v: ArrayLike) -> Array:
 
 
 def rotation_log(R: ArrayLike) -> Array:
-    """Rotation vector (3,), of length at most pi, of a rotation matrix; exact also near 0 and pi.
+    """Rotation vector (3,), of length at most pi, of a rotation matrix; accurate also near 0 and pi.
 
     Examples
     --------
@@ -255,7 +255,7 @@ def nearest_rotation(A: ArrayLike) -> Array:
 
 @compiled(types.Tuple((_f8[:, ::1], _f8))(_f8[:, ::1]))
 def as_rotation(A):  # type: ignore[no-untyped-def]
-    """The rotation nearest to a nearly orthogonal (3, 3) matrix, and how far that was from one, at most.
+    """The rotation nearest to a nearly orthogonal (3, 3) matrix A, and the largest entry of the departure ``A'A - I``.
 
     Newton's iteration converges from a departure ``A'A - I`` below 1; a reflection reports a departure of 2.
     """
@@ -286,13 +286,13 @@ def as_pose(R, t):  # type: ignore[no-untyped-def]
 
 
 def essential_point(R: ArrayLike, t: ArrayLike) -> Array:
-    """Point of `ESSENTIAL` of a rotation and a translation direction of any length."""
+    """Point of `ESSENTIAL` for a rotation and a translation of any length."""
     direction = np.asarray(t, dtype=np.float64)
     return np.concatenate([nearest_rotation(R).ravel(), direction / np.linalg.norm(direction)])
 
 
 def fundamental_point(F: ArrayLike) -> Array:
-    """Point of `FUNDAMENTAL` of the rank-2 matrix nearest to F, up to its scale."""
+    """Point of `FUNDAMENTAL` for the rank-2 matrix nearest to F, up to scale."""
     U, s, Vt = np.linalg.svd(np.asarray(F, dtype=np.float64))
     V = Vt.T.copy()
     # Columns 0 and 1 carry F; the third may change its sign to make U and V rotations.

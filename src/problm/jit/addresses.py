@@ -1,7 +1,7 @@
-"""Compiled functions that compiled code calls through their addresses, and the contracts of two of them.
+"""Calls of compiled functions by address, and the signatures of two of them.
 
-Callers are compiled a single time for all functions of a signature and cached on disk; a first-class Numba function
-argument would cost 70 us per call to unbox (measured), the address costs nothing.
+Callers are compiled once for all functions of a signature and cached on disk. Unboxing a first-class Numba function
+argument would cost 70 us per call (measured); an address costs nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _f8, _i8 = types.float64, types.int64
 
 @lru_cache(maxsize=256)
 def _addresses(compiled: Any) -> dict[int, int]:
-    """What `address_of` has found, by the signature's identity: all are constants, and hashing one takes 15 us."""
+    """Addresses found by `address_of`, by the identity of the signature: all are constants, and hashing takes 15 us."""
     return {}
 
 
@@ -26,13 +26,13 @@ def address_of(compiled: Any, signature: Any) -> int:
     """Machine address of a compiled function. Keep a reference to the function while the address is in use."""
     known = _addresses(compiled)
     if id(signature) not in known:
-        ours = isinstance(compiled, Function)  # or one of the user's, compiled by Numba itself
+        ours = isinstance(compiled, Function)  # else a user's function, compiled by Numba itself
         known[id(signature)] = compiled.address(signature) if ours else address_in(compiled, signature)
     return known[id(signature)]
 
 
 def caller(target: Any) -> Callable[..., Any]:
-    """Code of an intrinsic ``(address, *arguments)`` that calls a compiled function of the signature ``target``."""
+    """Code of an intrinsic ``(address, *arguments)`` that calls a compiled function with the signature ``target``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         from numba.core import cgutils
@@ -49,7 +49,7 @@ def caller(target: Any) -> Callable[..., Any]:
 
 
 ENCODE = _f8[::1](_f8[::1], _f8[:, ::1], _f8[:, ::1])
-"""``(theta, A1, A2) -> point``: what is read of a point of a manifold, with two matrices of the problem's own."""
+"""``(theta, A1, A2) -> point``: encodes a point of a manifold, with two matrices of the problem."""
 MOVE = _f8[::1](_f8[::1], _f8[::1])
 """``(theta, delta) -> theta``: a retraction."""
 

@@ -1,8 +1,8 @@
-"""Makes the library of code compiled ahead of time (`problm.jit.library`).
+"""Build the library of code compiled ahead of time (`problm.jit.library`).
 
-Each function is compiled by Numba as it would be when it is first called; LLVM's module is then written once more as
-position-independent code, with its symbols renamed so that two functions never meet. A C compiler joins all of them
-with the frame ``library.c``.
+Each function is compiled by Numba as on its first call. The LLVM module is then written again as position-independent
+code, with symbols renamed so that functions do not collide. A C compiler links all of them with the frame
+``library.c``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
     """The code of one function for one signature."""
 
     key: str
-    """Its file is ``key.o``, its symbols ``problm_key_code``, ``problm_key_entry``, ``problm_key_environment0``, ..."""
+    """The file is ``key.o``, the symbols ``problm_key_code``, ``problm_key_entry``, ``problm_key_environment0``, ..."""
     name: str
     digest: str
     signature: str
@@ -62,16 +62,16 @@ def build(
     jobs: int | None = None,
     progress: Progress = None,
 ) -> Path:
-    """Compile everything (or ``only`` some names), for a processor by LLVM's name or for this machine, into a library.
+    """Compile everything (or ``only`` some names) into a library, for a processor by LLVM's name or for this machine.
 
-    It is written to the folder ``to``. Raises RuntimeError with the reason where that is not possible.
+    The library is written to the folder ``to``. Raises RuntimeError with the reason if that is not possible.
     """
     compiler = c_compiler()
     to = (folder() if to is None else to) / file_name(target or this_machine())
     settings = {} if target is None else {"CPU_NAME": target, "CPU_FEATURES": ""}
     load_all()
     to.parent.mkdir(parents=True, exist_ok=True)
-    objects = folder() / f"{to.stem}.objects"  # kept, so that after a change only what it touches is compiled again
+    objects = folder() / f"{to.stem}.objects"  # kept, so that only what a change affects is compiled again
     objects.mkdir(parents=True, exist_ok=True)
     known = {name_of(f.py_func) for f in FUNCTIONS if f.signatures}
     names = sorted(known if only is None else known.intersection(only))
@@ -82,7 +82,7 @@ def build(
 
 
 def compile_into_cache(names: list[str], jobs: int | None = None, progress: Progress = None) -> None:
-    """Compile functions as their first calls would, into the cache on disk."""
+    """Compile functions into the cache on disk, as their first calls would."""
     _everywhere(_keep, [(name,) for name in names], {}, jobs, progress)
 
 
@@ -93,7 +93,7 @@ def _everywhere(
     jobs: int | None,
     progress: Progress,
 ) -> list[Any]:
-    """Results of work in several processes, in order."""
+    """Run work in several processes; return the results in order."""
     with ProcessPoolExecutor(jobs or os.cpu_count(), get_context("spawn"), _prepare, (settings,)) as pool:
         futures = [pool.submit(work, *each) for each in todo]
         try:
@@ -108,7 +108,7 @@ def _everywhere(
 
 
 def c_compiler() -> list[str]:
-    """The command of a C compiler, or a RuntimeError that says what is missing."""
+    """Return the command of a C compiler; raise RuntimeError with what is missing if there is none."""
     for command in (os.environ.get("CC"), sysconfig.get_config_var("CC"), "cc", "gcc", "clang"):
         words = (command or "").split()
         if words and shutil.which(words[0]):
@@ -121,7 +121,7 @@ def c_compiler() -> list[str]:
 
 
 def load_all() -> None:
-    """Import every module of the package, so that all functions are known."""
+    """Import every module of the package, so that all functions are registered."""
     package = importlib.import_module(__name__.partition(".")[0])
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if not module.name.endswith("__main__"):
@@ -134,12 +134,12 @@ def load_all() -> None:
 def _prepare(settings: dict[str, str]) -> None:
     for name, value in settings.items():
         setattr(numba.config, name, value)
-    logging.getLogger("problm").setLevel(logging.ERROR)  # what is compiled is said by who asks for it
+    logging.getLogger("problm").setLevel(logging.ERROR)  # the caller reports what is compiled
     load_all()
 
 
 def _compile(name: str, place: Path) -> list[Piece]:
-    """Write the objects of all functions of a name; a function may be compiled for several types under one."""
+    """Write the objects of all functions of a name; a function may be compiled for several types."""
     return [
         _piece(function, signature, place)
         for function in FUNCTIONS
@@ -151,13 +151,13 @@ def _compile(name: str, place: Path) -> list[Piece]:
 def _keep(name: str) -> None:
     for function in FUNCTIONS:
         if name_of(function.py_func) == name:
-            dispatcher = function.dispatcher  # compiled already, unless for any types
+            dispatcher = function.dispatcher  # already compiled, unless for any types
             for signature in function.signatures if function.any_types else ():
                 dispatcher.compile(signature.numba)
 
 
 def _piece(function: Function, signature: Signature, objects: Path) -> Piece:
-    """Write the object of a function, unless it is there."""
+    """Write the object of a function, unless it exists."""
     name, made_of = name_of(function.py_func), digest(function.py_func)
     key = hashlib.sha256(f"{name} {signature} {made_of} {numba.__version__}".encode()).hexdigest()[:24]
     about = objects / f"{key}.pickle"
@@ -191,7 +191,7 @@ def _kept(about: Path, compiled: Path) -> Piece | None:
 
 
 def _rename(module: Any, description: Any, prefix: str) -> int:
-    """Keep all symbols to the module but a function's code, entry and environments, whose number is returned."""
+    """Make all symbols private but the function's code, entry and environments; return the number of environments."""
     names = {description.llvm_func_name: f"{prefix}_code", description.llvm_cpython_wrapper_name: f"{prefix}_entry"}
     for item in module.functions:
         if not item.is_declaration:
@@ -214,7 +214,7 @@ def _table(pieces: Iterable[Piece]) -> str:
     rows = []
     for p in pieces:
         k = f"problm_{p.key}"
-        # Weak: functions for compiled callers only have no entry for Python.
+        # Weak, because functions for compiled callers only have no entry for Python.
         lines.append(f"extern __attribute__((weak)) void *{k}_entry(void *, void *, void *); extern char {k}_code[];")
         symbols = [f"{k}_environment{i}" for i in range(p.environments)]
         lines += [f"extern void *{symbol};" for symbol in symbols]
@@ -229,7 +229,7 @@ def _table(pieces: Iterable[Piece]) -> str:
 
 
 def _join(compiler: list[str], objects: Path, pieces: list[Piece], to: Path) -> None:
-    """Link the objects with the frame, and try to load what came of it."""
+    """Link the objects with the frame, and try to load the library."""
     options = ["-shared", "-fPIC", "-O2", "-w", "-s", f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
     if sys.platform == "darwin":
         options += ["-undefined", "dynamic_lookup"]
@@ -248,11 +248,11 @@ def _join(compiler: list[str], objects: Path, pieces: list[Piece], to: Path) -> 
         command = [sys.executable, "-W", "ignore", "-c", load, MODULE, str(made)]
         tried = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if tried.returncode:
-            raise RuntimeError(f"the library made cannot be loaded: {tried.stderr.strip()[-300:]}")
+            raise RuntimeError(f"the new library cannot be loaded: {tried.stderr.strip()[-300:]}")
         write_atomically(to, content)
 
 
-if __name__ == "__main__":  # the libraries of a wheel
+if __name__ == "__main__":  # builds the libraries of a wheel
     for name in TARGETS:
         if name.startswith("x86") == (platform.machine() in ("x86_64", "AMD64")):
             print(build(name, SHIPPED))

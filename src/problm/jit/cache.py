@@ -1,9 +1,10 @@
-"""Compiled code on disk: found by what it was made of, checked before it is used, never in the way.
+"""Cache of compiled code on disk.
 
-The name of a file says all that its content depends on, so that nothing is ever out of date: the function, its types,
-the digest of its sources (`problm.jit.sources`), the versions of Python and Numba, and the processor. A file is written
-whole or not at all and begins with its checksum: one that is empty, cut off or not ours is compiled again and replaced.
-Two processes may write the same file. Where nothing can be written every process compiles, and one sentence says so.
+The name of a file encodes everything that its content depends on, so that nothing is ever out of date: the function,
+its types, the digest of its sources (`problm.jit.sources`), the versions of Python and Numba, and the processor. Files
+are written atomically and begin with a checksum: a file that is empty, truncated or not ours is compiled again and
+replaced. Two processes may write the same file. If nothing can be written, every process compiles, and one message says
+so.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from ..support.files import open_regular, write_atomically
 from .folder import folder
 from .sources import digest
 
-_KEPT = 3  # files of one function and signature: those of an older source or another processor, until they are many
+_KEPT = 3  # number of files kept per function and signature, for older sources or other processors
 _SUM = hashlib.sha256().digest_size
 
 
 class Cache:
-    """Numba's cache of one function; ``tell`` is called with a sentence when something is wrong."""
+    """Numba's cache of one function; ``tell`` is called with a message when something is wrong."""
 
     def __init__(self, function: FunctionType, tell: Callable[[str, str], None]) -> None:
         self._function = function
@@ -38,7 +39,7 @@ class Cache:
         self.cache_path = str(folder())
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The compiled function, or None."""
+        """Return the compiled function, or None."""
         target.refresh()
         path = self._path(signature, target.codegen())
         try:
@@ -54,11 +55,11 @@ class Cache:
                 raise ValueError("wrong checksum")
             return CompileResult._rebuild(target, *pickle.loads(data[_SUM:]))  # noqa: S301 (as safe as a .pyc file)
         except Exception as error:
-            self._tell("damaged", f"{path} is damaged ({error or type(error).__name__}): compiling it anew.")
+            self._tell("damaged", f"{path} is damaged ({error or type(error).__name__}): compiling again.")
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep a compiled function."""
+        """Write a compiled function to the cache."""
         try:
             if result.library.has_dynamic_globals or any(not f.can_cache for f in result.lifted):
                 raise OSError(f"{self._function.__qualname__} refers to addresses of this process")
@@ -69,7 +70,7 @@ class Cache:
             _remove_old(path)
         except OSError as error:
             self._tell("cache", f"compiled code cannot be kept ({error}): compiling in every process. "
-                       "Set NUMBA_CACHE_DIR to a writable folder with room.")  # fmt: skip
+                       "Set NUMBA_CACHE_DIR to a writable folder with enough space.")  # fmt: skip
 
     def _path(self, signature: Any, codegen: Any) -> Path:
         function = self._function
@@ -81,7 +82,7 @@ class Cache:
 
 
 def _remove_old(path: Path) -> None:
-    """Delete the oldest files of the same function and signature, of which the sources have changed since."""
+    """Delete the oldest files of the same function and signature, whose sources have changed since."""
     same = path.name[: path.name.rindex("-") + 1]
     with contextlib.suppress(OSError):  # another process removes them, too
         files = [p for p in path.parent.iterdir() if p.name.startswith(same)]

@@ -1,4 +1,4 @@
-"""One of several functions by its number, in compiled code."""
+"""Selection of one of several functions by number, in compiled code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _part = part(forceinline=True, nogil=True, error_model="numpy")
 
 
 def by_number(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """``functions[number](*args)`` as a function of number and args; the first for a number that there is not.
+    """``functions[number](*args)`` as a function of number and args; the first function if the number is out of range.
 
-    A chain of comparisons, into which the functions are inlined: a table of addresses would hide them. The functions
-    are each a `problm.jit.njit.part` and return the same types.
+    It is a chain of comparisons into which the functions are inlined; a table of addresses would prevent that. Each
+    function is a `problm.jit.njit.part`, and all return the same types.
     """
     first, *others = functions
 

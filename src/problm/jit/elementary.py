@@ -1,9 +1,8 @@
 r"""Elementary functions that the compiler can vectorise.
 
-Numba calls the C library for ``exp``, ``log`` and so on, one value at a time: 5 to 20 ns each, more than all
-the rest of a typical model. The functions here have no branches, no tables and no calls, so that LLVM inlines
-them into a loop and runs it in vector registers; with AVX2 an ``exp`` takes about 1 ns. They follow the
-classical recipes:
+Numba calls the C library for ``exp``, ``log`` and so on, one value at a time. That takes 5 to 20 ns each, more than
+the rest of a typical model. The functions here have no branches, no tables and no calls, so that LLVM inlines them into
+a loop and runs it in vector registers; with AVX2 an ``exp`` takes about 1 ns. They follow the classical recipes:
 
 exp, expm1
     ``x = k ln 2 + r`` (Cody and Waite, ln 2 in two parts), a polynomial in ``|r| <= ln(2)/2``, times
@@ -13,7 +12,7 @@ log, log1p
     ``s = f / (2 + f)`` with the coefficients of fdlibm.
 sin, cos
     ``x = k pi/2 + r`` with pi/2 in three parts of 33 bits and a rest, ``r`` in two parts; fdlibm's polynomials.
-    Right while ``|x| <= TRIG_LIMIT``; beyond it call the C library (`problm.kernels.tape` does).
+    Valid for ``|x| <= TRIG_LIMIT``; call the C library beyond it (`problm.kernels.tape` does).
 arctan
     reduced to ``|x| <= tan(pi/8)`` with one division, a polynomial in ``x**2``.
 erf, erfc
@@ -71,7 +70,7 @@ where = select
 
 @_inline
 def minimum(x, y):  # type: ignore[no-untyped-def]
-    """The lesser of x and y; x if it is NaN."""
+    """The smaller of x and y; x if it is NaN."""
     return select(x > y, y, x)
 
 
@@ -94,7 +93,7 @@ def _power_of_two(shifted):  # type: ignore[no-untyped-def]
 
 @_inline
 def _cubic(x, x2, a, b, c, d):  # type: ignore[no-untyped-def]
-    """``a + b x + c x**2 + d x**3``; in pairs (Estrin), since Horner's chain of waits takes twice the time."""
+    """``a + b x + c x**2 + d x**3``, in pairs (Estrin): Horner's chain of dependent operations takes twice the time."""
     return (a + b * x) + x2 * (c + d * x)
 
 
@@ -118,14 +117,14 @@ def exp(x):  # type: ignore[no-untyped-def]
     k = shifted - _ROUND
     r = (x - k * _LN2_HI) - k * _LN2_LO
     p = 1.0 + (r + _exp_rest(r))
-    # 2 p 2**(k-1): the exponent k = 1024 of the largest results does not fit, and that of the smallest, -1022,
-    # gives a factor of zero. Subnormal results would slow down everything that uses them.
+    # 2 p 2**(k-1), because the exponent k = 1024 of the largest results does not fit. The smallest, -1022, gives a
+    # factor of zero: subnormal results would slow down everything that uses them.
     return (p + p) * number_of((bits_of(shifted) + 1022) << 52)
 
 
 @_inline
 def _halves(x):  # type: ignore[no-untyped-def]
-    """``exp(x)`` and ``exp(x) - 1``, halved because 2**1024 is not a number, for -60 <= x <= 710."""
+    """``exp(x)`` and ``exp(x) - 1`` for -60 <= x <= 710, halved because 2**1024 overflows."""
     k = (x * _LOG2E + _ROUND) - _ROUND
     hi = x - k * _LN2_HI
     lo = k * _LN2_LO
@@ -161,7 +160,7 @@ def _log_series(f):  # type: ignore[no-untyped-def]
 def _split(x):  # type: ignore[no-untyped-def]
     """``(k, f)`` with ``x = 2**k f`` and ``sqrt(1/2) < f < sqrt(2)``, for a normal positive x."""
     bits = bits_of(x) + (0x3FF0000000000000 - 0x3FE6A09E667F3BCD)
-    # The biased exponent becomes a float by putting it into the low bits of 2**52.
+    # The biased exponent is converted to a float by writing it into the low bits of 2**52.
     k = number_of(shift_right(bits, 52) | _TWO52_BITS) - (_TWO52 + 1023.0)
     return k, number_of((bits & 0x000FFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD)
 
@@ -200,7 +199,7 @@ def tanh(x):  # type: ignore[no-untyped-def]
     """Hyperbolic tangent."""
     y = -2.0 * abs(x)
     half, half_m1 = _halves(select(y < -60.0, -60.0, y))
-    # With E = exp(-2 |x|): (1 - E) / (1 + E), or 1 - 2 E / (1 + E) where E is small.
+    # With E = exp(-2 |x|), tanh is (1 - E) / (1 + E), or 1 - 2 E / (1 + E) if E is small.
     far = y < -1.1
     q = select(far, 2.0 * half, -half_m1) / (0.5 + half)
     return math.copysign(select(far, 1.0 - q, q), x)
@@ -228,7 +227,7 @@ def arctan(x):  # type: ignore[no-untyped-def]
 
 
 TRIG_LIMIT = 1.0e6
-"""Largest argument of `sin`, `cos` and `sincos`: up to it the multiples of the parts of pi/2 are exact."""
+"""Largest argument of `sin`, `cos` and `sincos` for which the multiples of the parts of pi/2 are exact."""
 _PIO2_1 = float.fromhex("0x1.921fb54400000p+0")
 _PIO2_2 = float.fromhex("0x1.0b4611a600000p-34")
 _PIO2_3 = float.fromhex("0x1.3198a2e000000p-69")
@@ -273,7 +272,7 @@ def sincos(x):  # type: ignore[no-untyped-def]
     swap = (q & 1) == 1
     a = cosine if swap else sine
     b = sine if swap else cosine
-    # The signs, from the quadrant: sin changes it in quadrants 2 and 3, cos in 1 and 2.
+    # The signs follow from the quadrant: sin is negative in quadrants 2 and 3, cos in 1 and 2.
     return (
         number_of(bits_of(a) ^ ((q & 2) << 62)),
         number_of(bits_of(b) ^ (((q + 1) & 2) << 62)),
@@ -331,7 +330,7 @@ def _erf_small(x):  # type: ignore[no-untyped-def]
     p = _cubic(
         z, z2, 0.1283791670955126, -3.7612638903183543e-01, 1.1283791670945006e-01, -2.686617064323777e-02
     ) + z4 * (q + z4 * t)
-    # 2/sqrt(pi) = 1 + 0.128...: the sum's last rounding is then the only one that counts.
+    # With 2/sqrt(pi) = 1 + 0.128... only the last rounding of the sum matters.
     return x + x * p
 
 
@@ -361,7 +360,7 @@ def power(x, y):  # type: ignore[no-untyped-def]
     k, f = _split(x)
     top = f - 1.0
     bottom = f + 1.0
-    # bottom = f + 1 is rounded; what it lost goes into the second part of s = top / bottom.
+    # bottom = f + 1 is rounded; the rounding error goes into the second part of s = top / bottom.
     bottom_lost = f - (bottom - 1.0)
     s = top / bottom
     s_lost = (fma(-s, bottom, top) - s * bottom_lost) / bottom
@@ -373,7 +372,7 @@ def power(x, y):  # type: ignore[no-untyped-def]
     p = p * z + 0.2857142874366239149
     p = p * z + 0.3999999999940941908
     p = p * z + 0.6666666666666735130
-    # log x = k ln 2 + 2 s + s z p, the large part first and exactly.
+    # log x = k ln 2 + 2 s + s z p; the large part comes first and is exact.
     a = k * _LN2_HI
     b = 2.0 * s
     hi = a + b

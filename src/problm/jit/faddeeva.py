@@ -1,15 +1,15 @@
-r"""The Faddeeva function w(z) = exp(-z**2) erfc(-iz), of which the Voigt profile is the real part.
+r"""The Faddeeva function w(z) = exp(-z**2) erfc(-iz), whose real part is the Voigt profile.
 
-Near the origin, Weideman's rational approximation (SIAM J. Numer. Anal. 31, 1994): with ``L = sqrt(N / sqrt(2))``
+Near the origin it is Weideman's rational approximation (SIAM J. Numer. Anal. 31, 1994): with ``L = sqrt(N / sqrt(2))``
 and ``Z = (L + iz) / (L - iz)``
 
     w(z) = 2 p(Z) / (L - iz)**2 + 1 / (sqrt(pi) (L - iz)),
 
-p a polynomial whose N real coefficients are Fourier coefficients. For ``|z| > 12`` Laplace's continued fraction
-``w(z) = i/sqrt(pi) / (z - (1/2)/(z - 1/(z - (3/2)/...)))``, which keeps the relative accuracy of the small real part
-in the wings. Both are computed and one is selected, without branches, so that a loop over rows is vectorised;
-the polynomial is written out term by term for the same reason. With N = 40 and 7 levels the error is at most
-2e-15 near the origin, and relative to the real part 3e-14 beyond (measured against 30 digits).
+where p is a polynomial whose N real coefficients are Fourier coefficients. For ``|z| > 12`` it is Laplace's continued
+fraction ``w(z) = i/sqrt(pi) / (z - (1/2)/(z - 1/(z - (3/2)/...)))``, which keeps the relative accuracy of the small
+real part in the wings. Both are computed and one is selected, without branches, so that a loop over rows is vectorised;
+the polynomial is written out term by term for the same reason. With N = 40 and 7 levels the error is at most 2e-15 near
+the origin, and 3e-14 relative to the real part elsewhere (measured against 30 digits).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _f8 = types.float64
 
 
 def _coefficients() -> list[float]:
-    """Coefficients of p, the constant first."""
+    """Coefficients of p, constant term first."""
     m = 2 * _TERMS
     t = _L * np.tan(np.arange(-m + 1, m) * (0.5 * np.pi / m))
     f = np.concatenate([[0.0], np.exp(-t * t) * (_L * _L + t * t)])
@@ -41,7 +41,7 @@ def _coefficients() -> list[float]:
 
 @intrinsic
 def _polynomial(typing: Any, real: Any, imaginary: Any) -> Any:
-    """Real and imaginary part of p(Z), written out: four chains of Horner's rule in Z**4, which run side by side."""
+    """Real and imaginary part of p(Z), written out as four parallel Horner chains in Z**4."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         flags = ("contract",)

@@ -1,4 +1,4 @@
-"""Where compiled code is kept."""
+"""The folder of compiled code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """NUMBA_CACHE_DIR, the package's own folder, or the user's folder for caches: the first that can be written."""
+    """The first writable one of NUMBA_CACHE_DIR, the package's own folder and the user's cache folder."""
     configured = os.environ.get("NUMBA_CACHE_DIR")
     if configured:
         return Path(configured, "problm")
@@ -22,6 +22,6 @@ def folder() -> Path:
     else:
         home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     place = os.path.expanduser(home)
-    if place.startswith("~"):  # a user without a home: nothing can be kept, which whoever tries it says
+    if place.startswith("~"):  # a user without a home folder: nothing can be kept, and the writer reports that
         place = os.devnull
     return Path(place, "problm").absolute()

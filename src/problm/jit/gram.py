@@ -1,14 +1,13 @@
-r"""Sums of products of the rows of a block: the lower triangle of A B^T, in vector registers.
+r"""Gram matrices: the lower triangle of A B^T for the rows of a block, in vector registers.
 
-A block's Jacobian is d rows of 128 numbers, and J^T J takes d (d + 1) / 2 dot products of them. Done one by one each
-loads two numbers for a multiplication, so that loading is what takes the time. Here up to four rows on either side
-form a *tile*: its products are accumulated side by side in vector registers, and each number loaded serves three or
-four of them. With 3 x 3 tiles AVX2 reaches 80 % of its peak (d = 9: 2.3 ns per row; one by one 5.4; measured on
-one core).
+A block's Jacobian is d rows of 128 numbers, and J^T J takes d (d + 1) / 2 dot products of them. Computed one by one,
+each multiplication loads two numbers, and loading dominates the time. Here up to four rows on either side form a
+*tile*: its products are accumulated in parallel in vector registers, and each loaded number is used in three or four of
+them. With 3 x 3 tiles AVX2 reaches 80 % of its peak (d = 9: 2.3 ns per row; one by one 5.4; measured on one core).
 
 Numba cannot be told to keep an array of accumulators in registers, so the tiles are written as LLVM instructions on
-vectors of four numbers; LLVM splits them where registers are shorter. Rows are split into groups of three and four (or
-one or two, where d + 1 is less): any larger number is a sum of those.
+vectors of four numbers; LLVM splits them if registers are shorter. Rows are split into groups of three and four (or one
+or two if d + 1 is less): any larger number is a sum of those.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def add_products(left, right, d, n, sums):  # type: ignore[no-untyped-def]
     ``left`` and ``right`` are the addresses of the d rows of A and B, which are 128 numbers apart.
     """
     row = 8 * BLOCK
-    # d = 4 fours + 3 threes (+ a last group of 1 or 2 for d = 1, 2 and 5), the fours first.
+    # d = 4 fours + 3 threes (+ a last group of 1 or 2 for d = 1, 2 and 5); the fours come first.
     fours = d % 3 if d >= 6 or d == 4 else 0
     x = 0
     while x < d:
@@ -133,5 +132,5 @@ def add_products(left, right, d, n, sums):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def call_products(typing: Any, at: Any, left: Any, right: Any, d: Any, n: Any, sums: Any) -> Any:
-    """`add_products` through its address: linked into its callers it is compiled again with each."""
+    """Call `add_products` by address: linked into its callers, it would be compiled again with each of them."""
     return PRODUCTS.return_type(_i8, *PRODUCTS.args), caller(PRODUCTS)

@@ -1,4 +1,4 @@
-"""Single instructions that Numba has no name for: numbers as bits, and choices without branches."""
+"""Single instructions that Numba does not provide: floats as bits, and selection without branches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _f8, _i8 = types.float64, types.int64
 
 @intrinsic
 def bits_of(typing: Any, x: Any) -> Any:
-    """The bits of a number."""
+    """The bits of a float."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], context.get_value_type(_i8.numba))
@@ -22,7 +22,7 @@ def bits_of(typing: Any, x: Any) -> Any:
 
 @intrinsic
 def number_of(typing: Any, x: Any) -> Any:
-    """The number with these bits."""
+    """The float with these bits."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], context.get_value_type(_f8.numba))
@@ -32,7 +32,7 @@ def number_of(typing: Any, x: Any) -> Any:
 
 @intrinsic
 def shift_right(typing: Any, x: Any, n: Any) -> Any:
-    """Logical shift: AVX2 has no arithmetic shift of 64-bit integers."""
+    """Logical shift to the right: AVX2 has no arithmetic shift of 64-bit integers."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.lshr(*args)
@@ -52,7 +52,7 @@ def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
 
 @intrinsic
 def select(typing: Any, condition: Any, yes: Any, no: Any) -> Any:
-    """``yes if condition else no``, both evaluated: a branch around a long expression would stop the vectoriser."""
+    """``yes if condition else no``; both are evaluated, because a branch would prevent vectorisation."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.select(*args)

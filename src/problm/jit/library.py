@@ -1,9 +1,9 @@
-"""Code that was compiled ahead of time: found, checked, and used without Numba and LLVM.
+"""The library of code compiled ahead of time, which is used without Numba and LLVM.
 
 `problm.jit.build` puts the machine code of all compiled functions into a shared library, for this machine (``problm
-warmup``) or for several kinds of processors (wheels). A library is used if the processor has what it needs and its
-checksum is right (`problm.jit.seal`); of it a function, if the digest of its sources (`problm.jit.sources`) is that of
-the sources here. All else is compiled by Numba when it is needed, as if there were no library.
+warmup``) or for several kinds of processors (wheels). A library is used if the processor supports it and its checksum
+is correct (`problm.jit.seal`). A function of it is used if the digest of its sources (`problm.jit.sources`) matches the
+present sources. Numba compiles everything else on demand, as if there were no library.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ log = logging.getLogger("problm")
 MODULE = "problm_compiled"
 SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
 SHIPPED = Path(__file__).parent / "compiled"
-"""Where wheels have their libraries."""
+"""Folder of the libraries in a wheel."""
 TARGETS = {
     "x86-64-v4": ("AVX2", "FMA3", "AVX512F", "AVX512CD", "AVX512_SKX"),
     "x86-64-v3": ("AVX2", "FMA3"),
     "x86-64-v2": ("SSE42", "POPCNT"),
     "generic": ("ASIMD",),
 }
-"""Processors that wheels have code for, best first: LLVM's name, and what NumPy says of such a processor. The last is
-for ARM."""
+"""Processors that wheels have code for, best first: LLVM's name, and the required features by NumPy's names. The last
+one is for ARM."""
 
 
 class Code(NamedTuple):
-    """Code of one function: its lines in the library's table, and the address for each signature."""
+    """Code of one function: its entries in the library's table, and the address for each signature."""
 
     first: int
     digest: str
@@ -50,7 +50,7 @@ class Code(NamedTuple):
 
 
 def entry(function: FunctionType, otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
-    """What to call for a function, or None; arguments of other types go to ``otherwise``."""
+    """The compiled entry of a function, or None; calls with arguments of other types go to ``otherwise``."""
     found = code(function)
     if found is None:
         return None
@@ -65,18 +65,18 @@ def address(function: FunctionType, signature: str) -> int | None:
 
 
 def name_of(function: FunctionType) -> str:
-    """The name under which a function is found."""
+    """The name of a function in the library."""
     return f"{function.__module__}.{function.__qualname__}"
 
 
 def code(function: FunctionType) -> Code | None:
-    """The code of a function, if there is any that was made of its present sources."""
+    """The code of a function, or None if there is none for its present sources."""
     found = table().get(name_of(function))
     return found if found is not None and found.digest == digest(function) else None
 
 
 def forget() -> None:
-    """Look for a library anew: one has been made."""
+    """Forget the loaded library, so that a new one is found."""
     loaded.cache_clear()
     table.cache_clear()
 
@@ -125,12 +125,12 @@ def file_name(target: str) -> str:
 
 
 def this_machine() -> str:
-    """A name for processors with the features of this one."""
+    """A name for processors with the same features as this one."""
     return f"{platform.machine()}-{hashlib.sha256(' '.join(sorted(features())).encode()).hexdigest()[:12]}"
 
 
 def features() -> set[str]:
-    """What NumPy says of the processor."""
+    """Features of the processor, according to NumPy."""
     room = "_core" if int(np.__version__.partition(".")[0]) > 1 else "core"
     known = importlib.import_module(f"numpy.{room}._multiarray_umath").__cpu_features__
     return {name for name, there in known.items() if there}

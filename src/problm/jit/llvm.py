@@ -1,4 +1,4 @@
-"""LLVM's instructions, loaded when an intrinsic first writes one."""
+"""LLVM's instruction builder (llvmlite), loaded on first use by an intrinsic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 class _Instructions:
     def __getattr__(self, name: str) -> Any:
-        if not name[0].isupper():  # whoever asks for `__wrapped__` or the like does not write instructions
+        if not name[0].isupper():  # lookups of `__wrapped__` and similar names need no llvmlite
             raise AttributeError(name)
         return getattr(importlib.import_module("llvmlite.ir"), name)
 

@@ -1,11 +1,11 @@
-"""Compilation as the package uses it: nothing when a module is loaded, each function once, when it is first needed.
+"""The package's compile decorators. Nothing is compiled on import; each function is compiled once, on first use.
 
-`njit` compiles a function for Python and for other compiled functions. Its machine code comes from a library made
+`njit` compiles a function for Python and for other compiled functions. Its machine code comes from a library built
 ahead of time (`problm.jit.library`), which needs no Numba at all, or from the cache on disk (`problm.jit.cache`), or is
-compiled. A `part` is for compiled callers only and compiled with each of them: half of the time to compile a short
-function goes into its entry for Python. An `intrinsic` writes instructions of its own.
+compiled. A `part` is only for compiled callers and is compiled with each of them: half of the time to compile a short
+function goes into its entry for Python. An `intrinsic` emits its own instructions.
 
-All three are recognised by Numba when it meets them in the code of a function.
+Numba recognises all three in the code of a function.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .sources import OPTIONS, text
 from .types import Signature
 
 log = logging.getLogger("problm")
-_COMPILING_AFTER = 0.5  # seconds in all: loading a function from the cache takes a few milliseconds
+_COMPILING_AFTER = 0.5  # total seconds before a message: loading a function from the cache takes a few milliseconds
 _told: set[str] = set()
 _compiling = 0.0
 _compilable: list[Any] = []
@@ -32,7 +32,7 @@ FUNCTIONS: list[Function] = []
 
 
 class _Named:
-    """A Python function that Numba is to see as something else."""
+    """Base of wrappers of a Python function with a Numba type of their own."""
 
     def __init__(self, function: FunctionType) -> None:
         self.py_func = function
@@ -41,7 +41,7 @@ class _Named:
     def __reduce__(self) -> Any:
         name = self.py_func.__qualname__
         if getattr(sys.modules.get(self.py_func.__module__), name, None) is self:
-            return name  # where it is found: a module's own
+            return name  # pickled by name: it is an attribute of its module
         return type(self), tuple(self._made_of)
 
     @property
@@ -50,7 +50,7 @@ class _Named:
 
 
 class Function(_Named):
-    """A compiled function: its code is found or made when it is first called, or its address asked for."""
+    """A compiled function; its code is found or compiled on the first call or request of its address."""
 
     def __init__(
         self, function: FunctionType, signatures: tuple[Signature, ...], any_types: bool, options: dict[str, Any]
@@ -73,7 +73,7 @@ class Function(_Named):
 
     @cached_property
     def compiled(self) -> Callable[..., Any]:
-        """What a call calls; to be asked for by those who call often."""
+        """The function behind a call; frequent callers should keep it."""
         entry: Callable[..., Any] | None = library.entry(self.py_func, lambda *args: self.dispatcher(*args))
         return entry or self.dispatcher
 
@@ -110,7 +110,7 @@ class Function(_Named):
 
 
 class Part(_Named):
-    """A function that is compiled and kept with each of its callers."""
+    """A function that is compiled and cached with each of its callers."""
 
     def __init__(self, function: FunctionType, options: dict[str, Any]) -> None:
         super().__init__(function)
@@ -131,7 +131,7 @@ class Part(_Named):
 
 
 class Intrinsic(_Named):
-    """A function ``(typing, *types) -> (signature, codegen)`` that writes its own instructions, as Numba's."""
+    """A function ``(typing, *types) -> (signature, codegen)`` that emits its own instructions, as in Numba."""
 
     @cached_property
     def _numba_type_(self) -> Any:
@@ -147,7 +147,7 @@ class Intrinsic(_Named):
 
 
 def njit(*signature: Signature, any_types: Any = False, **options: Any) -> Callable[[Callable[..., Any]], Function]:
-    """``numba.njit`` for the signatures given; with ``any_types`` for others too, when they come."""
+    """``numba.njit`` for the given signatures; with ``any_types`` also for others, on demand."""
     options = {"no_cfunc_wrapper": True, **options}
 
     def decorate(function: Any) -> Function:
@@ -158,7 +158,7 @@ def njit(*signature: Signature, any_types: Any = False, **options: Any) -> Calla
 
 
 def part(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function for compiled callers only, which takes from them those options that are not given."""
+    """Decorate a function for compiled callers only; options that are not given are those of the caller."""
     options = {"no_cfunc_wrapper": True, **options}
 
     def decorate(function: Any) -> Part:
@@ -169,7 +169,7 @@ def part(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def compilable(functions: Iterable[Callable[..., Any]], **options: Any) -> None:
-    """Let compiled functions call plain ones of Python's, under the names that Python calls them by."""
+    """Let compiled functions call plain Python functions by their usual names."""
     _compilable.extend(part(**options)(function) for function in functions)
 
 
@@ -179,13 +179,13 @@ def intrinsic(function: Any) -> Any:
 
 
 def address_in(dispatcher: Any, signature: Signature) -> int:
-    """Machine address of what Numba has compiled."""
+    """Machine address of a function compiled by Numba."""
     result = dispatcher.get_compile_result(signature.numba)
     return int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
 
 
 def _type_of(value: Any) -> Any:
-    """Numba's type of something that has just been registered."""
+    """Numba's type of a value that has just been registered."""
     from numba.core.registry import cpu_target
 
     context = cpu_target.typing_context
@@ -194,7 +194,7 @@ def _type_of(value: Any) -> Any:
 
 
 def _timed(dispatcher: Any) -> None:
-    """Let compiling be announced when it takes time."""
+    """Announce compilation if it takes time."""
     compile_ = dispatcher._compiler.compile
 
     def announced(*args: Any) -> Any:
@@ -206,14 +206,14 @@ def _timed(dispatcher: Any) -> None:
             _compiling += time.perf_counter() - began
             if _compiling > _COMPILING_AFTER:
                 what = dispatcher.py_func.__module__.partition(".")[2]
-                tell("compiling", f"compiling {what} and what it needs for this machine, once: some seconds, for image "
-                     "geometry up to a minute. 'problm warmup' compiles everything at once.")  # fmt: skip
+                tell("compiling", f"compiling {what} and its dependencies for this machine, once: some seconds, or up "
+                     "to a minute for image geometry. 'problm warmup' compiles everything at once.")  # fmt: skip
 
     dispatcher._compiler.compile = announced
 
 
 def tell(key: str, message: str) -> None:
-    """Say something, once in each process."""
+    """Log a message, once per process and key."""
     if key not in _told:
         _told.add(key)
         log.warning("problm: %s", message)

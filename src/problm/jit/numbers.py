@@ -1,6 +1,6 @@
-"""The functions of a loss's rule (`problm.losses`) for single numbers in compiled code: those of the C library.
+"""Functions for the rules of losses (`problm.losses`) on single numbers in compiled code, from the C library.
 
-`problm.jit.elementary` has the same names for loops over many.
+`problm.jit.elementary` has functions of the same names for vectorised loops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A checksum at the end of a file with machine code: one that is cut short or damaged must not be loaded.
+"""A checksum at the end of a file of machine code: a truncated or damaged file must not be loaded.
 
-The system's loader looks at the beginning of a library only. It maps what a cut file has lost, and the process ends
-with a bus error when that is touched; other damage is executed.
+The loader of the system only checks the beginning of a library. It maps the missing part of a truncated file, and the
+process dies with a bus error when that is accessed; other damage is executed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What compiled code was made of: the files of all functions that a function calls, and the constants that it reads.
+"""Digests of the sources of compiled code: the files of all functions that it calls, and the constants that it reads.
 
-Numba's own cache looks at one file only. Here a function is followed through everything that its code names, into
-intrinsics and whatever writes their instructions, so that a change in any of those files is noticed; their dates,
-and where the package lies, mean nothing.
+Numba's own cache checks one file only. Here a function is followed through all names in its code, including intrinsics
+and the functions that emit their instructions, so that a change in any of those files is noticed. Dates of files and
+the location of the package do not matter.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 OPTIONS = "compiled_with"
 """Attribute of a Python function that says how it is compiled."""
-_WRAPPED = ("py_func", "_defn", "__wrapped__")  # of compiled functions, intrinsics, decorated functions
+_WRAPPED = ("py_func", "_defn", "__wrapped__")  # attributes of compiled functions, intrinsics, decorated functions
 
 
 @lru_cache(maxsize=4096)
 def digest(function: FunctionType) -> str:
-    """Digest of a function and of the sources of all that it calls: 64 hexadecimal digits."""
+    """Digest of a function and the sources of everything that it calls: 64 hexadecimal digits."""
     files: set[str] = set()
     constants: set[str] = set()
     waiting, seen = [function], {function}
@@ -40,13 +40,13 @@ def digest(function: FunctionType) -> str:
 
 @lru_cache(maxsize=1024)
 def content(file: str) -> str:
-    """Digest of a file, read once in each process."""
+    """Digest of a file, read once per process."""
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 @lru_cache(maxsize=4096)
 def _used(function: FunctionType) -> tuple[frozenset[str], frozenset[str], frozenset[FunctionType]]:
-    """Files, constants and functions that a function uses itself."""
+    """Files, constants and functions that a function uses directly."""
     files, constants, functions = {inspect.getfile(function)}, {str(getattr(function, OPTIONS, ""))}, set()
     for name, value in _named(function):
         value = next((getattr(value, w) for w in _WRAPPED if hasattr(value, w)), value)
@@ -55,7 +55,7 @@ def _used(function: FunctionType) -> tuple[frozenset[str], frozenset[str], froze
             if isinstance(value, FunctionType):
                 functions.add(value)
                 if name in function.__code__.co_freevars and value is not function:
-                    constants.add(f"{name} = {digest(value)}")  # no file says which function a closure holds
+                    constants.add(f"{name} = {digest(value)}")  # the files do not show which function a closure holds
             else:
                 files.add(str(sys.modules[home].__file__))
         elif not isinstance(value, ModuleType):
@@ -64,7 +64,7 @@ def _used(function: FunctionType) -> tuple[frozenset[str], frozenset[str], froze
 
 
 def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Names that a function's code mentions, with what they stand for; of a module, all functions in it."""
+    """Names in a function's code with their values; for a module, also all functions in it."""
     known = function.__globals__
     for name in _names(function.__code__) & known.keys():
         yield name, known[name]
@@ -73,7 +73,7 @@ def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
                 (n, v) for n, v in vars(known[name]).items() if hasattr(v, "py_func") or isinstance(v, FunctionType)
             )
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # defined later, by the function around it
+        with contextlib.suppress(ValueError):  # defined later by the enclosing function
             yield name, cell.cell_contents
 
 
@@ -82,14 +82,14 @@ def _names(code: CodeType) -> set[str]:
 
 
 def text(value: Any) -> str:
-    """A value in words that are the same in every process; of something without any, its type."""
+    """A text for a value that is the same in every process; the type if there is none."""
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(text, value)))}}}"
     if isinstance(value, tuple | list):
         return f"({', '.join(map(text, value))})"
     if isinstance(value, dict):
         return text([(key, value[key]) for key in sorted(value, key=text)])
-    if isinstance(value, CodeType):  # without the place where it stands
+    if isinstance(value, CodeType):  # without file name and line numbers
         return text([value.co_code, value.co_consts, value.co_names, value.co_varnames, value.co_freevars])
     if hasattr(value, "tobytes"):
         return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
@@ -98,5 +98,5 @@ def text(value: Any) -> str:
 
 
 def _ours(module: str, function: FunctionType) -> bool:
-    """Whether a module is part of this package, or of that of the function."""
+    """Whether a module is part of this package, or of the package of the function."""
     return module.partition(".")[0] in (__name__.partition(".")[0], function.__module__.partition(".")[0])

@@ -1,7 +1,7 @@
 """Types of compiled functions, written as in Numba but without loading it.
 
-``float64[:, ::1]`` is a contiguous array, ``void(float64[::1], int64)`` a signature. Each has a short text by which
-code made ahead of time is found and its arguments are checked, and knows Numba's own type.
+``float64[:, ::1]`` is a contiguous array, ``void(float64[::1], int64)`` a signature. Each has a short text, which
+identifies code compiled ahead of time and serves to check arguments, and knows Numba's own type.
 
 >>> void(float64[:, ::1], int64)
 v:A2dCwl
@@ -16,10 +16,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Type:
-    """A type; indexed it is an array's, called it is a signature with this type as the result."""
+    """A type. Indexing it gives an array type, calling it a signature with this type as the result."""
 
     code: str
-    """Its text: a letter; ``A``, dimensions, item, layout, ``w`` or ``r`` (read only); or a tuple's in brackets."""
+    """Text of the type: a letter for a scalar; ``A``, dimensions, item, layout and ``w`` or ``r`` (read only) for an
+    array; the items in brackets for a tuple."""
 
     def __getitem__(self, layout: Any) -> Type:
         axes = layout if isinstance(layout, tuple) else (layout,)
@@ -66,17 +67,17 @@ class Signature:
 
 
 def Array(item: Type, ndim: int, layout: str, readonly: bool = False) -> Type:
-    """An array of ``ndim`` dimensions; the layout is C (contiguous, by rows) or A (any)."""
+    """Type of an array of ``ndim`` dimensions; the layout is C (contiguous, by rows) or A (any)."""
     return Type(f"A{ndim}{item.code}{layout}{'r' if readonly else 'w'}")
 
 
 def Tuple(items: Any) -> Type:
-    """A tuple of these types."""
+    """Type of a tuple of these types."""
     return Type(f"({''.join(t.code for t in items)})")
 
 
 def UniTuple(item: Type, count: int) -> Type:
-    """A tuple of ``count`` items of one type."""
+    """Type of a tuple of ``count`` items of one type."""
     return Tuple([item] * count)
 
 

@@ -1,4 +1,4 @@
-"""Compile everything now, so that nothing is compiled later."""
+"""Compile everything ahead of time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .njit import FUNCTIONS
 
 
 class Warmed(NamedTuple):
-    """What there is when everything is compiled."""
+    """Summary of a warm-up."""
 
     functions: int
     compiled: int
-    """Of them, how many were not before."""
+    """Number of functions that were compiled now."""
     seconds: float
     size: int
-    """Bytes on disk."""
+    """Size on disk in bytes."""
     where: Path
     why_no_library: str
-    """Why the code is in Numba's cache, which every process has to load Numba for; or empty."""
+    """Why no library could be built; the code is then in Numba's cache, and every process must load Numba. Or empty."""
 
 
 def missing() -> list[str]:
-    """Names of the functions that have no code ahead of time, or that of other sources."""
+    """Names of functions without code compiled ahead of time from their present sources."""
     from .build import load_all
 
     load_all()
@@ -36,9 +36,9 @@ def missing() -> list[str]:
 
 
 def warm_up(jobs: int | None = None, progress: Callable[[int, int], None] | None = None) -> Warmed:
-    """Compile every function of the package for this machine, in several processes, or find that it is done.
+    """Compile every function of the package for this machine that is not compiled yet, in several processes.
 
-    ``progress(done, total)`` is told about each function.
+    ``progress(done, total)`` is called after each function.
     """
     from .build import build, compile_into_cache
 

@@ -1,7 +1,7 @@
-"""Columns of data as compiled code reads them: in place, by address, stride and type.
+"""Reading columns of data in compiled code: in place, by address, stride and type.
 
-A column of float64, float32 or integers, of any stride, is described by three numbers; `load_rows` turns a block of
-rows into float64.
+A column of float64, float32 or integers with any stride is described by three numbers; `load_rows` converts a block of
+rows to float64.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _loader(kind: Any) -> Any:
 
 
 def _reader(kind: Any) -> Any:
-    """As `_loader`, for item i of a contiguous array: such a loop is vectorised."""
+    """Like `_loader`, for item i of a contiguous array, whose loop is vectorised."""
 
     @intrinsic
     def read(typing: Any, at: Any, i: Any) -> Any:

@@ -1,4 +1,4 @@
-r"""Models as one compiled function of a block of rows, called through its address.
+r"""The evaluator: a model as one compiled function of a block of rows, called by address.
 
 An *evaluator* computes residuals and derivatives of at most 128 rows. It has the signature ``EVALUATOR`` and this
 contract::
@@ -6,12 +6,12 @@ contract::
     @evaluator
     def my_evaluator(theta, rows, m, program, constants, jacobian, out):
         # theta (q,) the point; rows (columns, 128) this block's data as float64; m <= 128 rows are valid;
-        # program, constants: int64 and float64 arrays of the model's own (addresses of images, a tape, ...);
+        # program, constants: int64 and float64 arrays of the model (addresses of images, a tape, ...);
         # out (p * (1 + d), 128): write residual c of row i to out[c, i] and, if jacobian != 0,
-        # its derivative by tangent parameter a to out[p + c * d + a, i].
+        # its derivative with respect to tangent parameter a to out[p + c * d + a, i].
 
-The passes (`problm.kernels.passes`) call it through its address (`problm.jit.addresses`), once per block, so that they
-are compiled a single time for all models.
+The passes (`problm.kernels.passes`) call it by address (`problm.jit.addresses`), once per block, so that they are
+compiled only once for all models.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BLOCK = 128
 
 _f8, _i8 = types.float64, types.int64
 EVALUATOR = types.void(_f8[::1], _f8[:, ::1], _i8, _i8[::1], _f8[::1], _i8, _f8[:, ::1])
-# Reassociation lets the column dot products use vector registers; NaN and infinity keep their meaning.
+# Reassociation lets dot products of columns use vector registers; NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def evaluator(function: Callable[..., None]) -> Any:
-    """Compile an evaluator with the signature that the kernels call, cached on disk."""
+    """Compile an evaluator with the signature that the passes call; it is cached on disk."""
     return njit(EVALUATOR, nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
 
 

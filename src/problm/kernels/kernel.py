@@ -1,9 +1,9 @@
-r"""Compiled passes over the rows: a model, its loss and threads.
+r"""`Kernel`: compiled passes over the rows, with a model, its loss and threads.
 
 A model supplies one small compiled function, the *evaluator* (`problm.kernels.evaluator`), which computes residuals and
-derivatives of a block of at most 128 rows; the passes (`problm.kernels.passes`), which are the same for every model, do
-the rest. A `Kernel` puts the two together. Sums are accumulated block by block within a chunk of 32,768 rows and
-pairwise over chunks. Chunks are cut at fixed places whatever the number of threads, so the bits do not depend on it.
+derivatives of a block of at most 128 rows. The passes (`problm.kernels.passes`), which are the same for every model, do
+the rest. A `Kernel` combines the two. Sums are accumulated block by block within a chunk of 32,768 rows and pairwise
+over chunks. Chunks are cut at fixed positions, so the number of threads does not change the bits.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ __all__ = [
     "square",
 ]  # fmt: skip
 
-fill_function = evaluator  # its former name
+fill_function = evaluator  # former name
 Array = NDArray[np.float64]
 Part = TypeVar("Part", float, Array)
 
 CHUNK = 32768
 GROUP = 64
-"""Chunks that are noted together: two million rows, some 20 ms."""
+"""Number of chunks that are noted together: two million rows, about 20 ms."""
 _NO_INT = np.empty(0, dtype=np.int64)
 _NO_FLOAT = np.empty(0)
 
 
 class Notes(Protocol):
-    """Where a pass notes how far it is (`problm.solver.journal`)."""
+    """Record of the progress of a pass (`problm.solver.journal`)."""
 
     def resume(self, form: str) -> tuple[int, Any]:
-        """Groups that are done, and their sums in this form."""
+        """Number of finished groups, and their sums in this form."""
         ...
 
     def note(self, groups: int, sums: Any) -> None:
-        """So many are done now."""
+        """Record the number of finished groups and their sums."""
         ...
 
 
 @lru_cache(maxsize=64)
 def _places(d: int, at: int = 0) -> NDArray[np.intp]:
-    """Where each entry of a symmetric (d, d) matrix lies in its packed lower triangle that begins at ``at``."""
+    """Index of each entry of a symmetric (d, d) matrix in its packed lower triangle, which starts at ``at``."""
     x, y = np.indices((d, d))
     row, column = np.maximum(x, y), np.minimum(x, y)
     return at + row * (row + 1) // 2 + column
@@ -82,21 +82,21 @@ def square(lower: Array, d: int) -> Array:
 
 @dataclass(frozen=True)
 class Kernel:
-    """An evaluator with the data of its own: everything but the rows and the point."""
+    """An evaluator with its own data: everything except the rows and the point."""
 
     evaluator: Any
     """The compiled evaluator function."""
     dim: int
-    """Tangent parameters d."""
+    """Number d of tangent parameters."""
     components: int = 1
-    """Residuals p in a block."""
+    """Number p of residuals per block."""
     program: NDArray[np.int64] = field(default_factory=lambda: _NO_INT)
     constants: Array = field(default_factory=lambda: _NO_FLOAT)
     keep: tuple[Any, ...] = ()
     """Objects whose memory ``program`` points to."""
     loss: Loss = field(default_factory=lambda: Loss.named("linear"))
     threads: int | None = 1
-    """None: as many as there are cores, asked for only when there is work for more than one."""
+    """Number of threads. None: as many as there are cores, determined only if there is work for more than one."""
     address: int = field(init=False, repr=False, compare=False)
     fixed: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
@@ -104,10 +104,10 @@ class Kernel:
         object.__setattr__(self, "address", address_of(self.evaluator, EVALUATOR))
         if self.loss.code == USER_CODE:
             raise TypeError(
-                f"loss={self.loss.name!r}: a loss of your own cannot be used inside a compiled model; "
+                f"loss={self.loss.name!r}: a user-defined loss cannot be used inside a compiled model; "
                 "pass the model as a NumPy function, or choose a built-in loss"
             )
-        # What the passes take behind the rows, put together once: a small fit calls them every few microseconds.
+        # Arguments of the passes after the rows, collected once: a small fit calls them every few microseconds.
         called = tools(not self.loss.is_linear)
         fixed = (
             self.program, self.constants, self.dim, self.components, self.loss.code, called, float(self.loss.scale),
@@ -124,7 +124,7 @@ class Kernel:
         self, theta: Array, columns: NDArray[np.int64], n: int, *, outer: bool, costs: Array | None,
         notes: Notes | None = None,
     ) -> Normal:  # fmt: skip
-        """Sums over the first ``n`` rows of the described columns, noted group by group if asked to."""
+        """Sums over the first ``n`` rows of the described columns; groups are recorded in ``notes`` if given."""
         d = self.dim
         triangle = d * (d + 1) // 2
         width = 1 + d + triangle * (2 if outer else 1)
@@ -146,7 +146,7 @@ class Kernel:
         return costs
 
     def cost(self, theta: Array, columns: NDArray[np.int64], n: int, notes: Notes | None = None) -> float:
-        """Sum of the costs of the first ``n`` rows, noted group by group if asked to."""
+        """Sum of the costs of the first ``n`` rows; groups are recorded in ``notes`` if given."""
         return self._sum(theta, columns, n, _NO_FLOAT, notes)
 
     def _sum(self, theta: Array, columns: NDArray[np.int64], n: int, costs: Array, notes: Notes | None = None) -> float:
@@ -203,7 +203,7 @@ class Kernel:
         return sums + np.tril(sums, -1).T
 
     def _rows(self, theta: Array, columns: NDArray[np.int64], lo: int, hi: int, jacobian: int, values: Array) -> None:
-        """What the evaluator computes for the rows [lo, hi)."""
+        """Write to ``values`` what the evaluator computes for the rows [lo, hi)."""
         rows_chunk(self.address, theta, columns, lo, hi, *self.fixed[:4], self.fixed[5], jacobian, values)
 
     def _reduce(self, chunk: Callable[[int, int], Part], n: int, notes: Notes | None = None) -> Part:
@@ -214,7 +214,7 @@ class Kernel:
         return add_pairwise(parts)
 
     def _noted(self, chunk: Callable[[int, int], Part], n: int, count: int, notes: Notes) -> list[Part]:
-        """Sums of groups of 2^k chunks, which are nodes of the same tree as the chunks' own: the same bits."""
+        """Sums of groups of 2^k chunks, which are nodes of the tree over all chunks, so the bits are the same."""
         groups: list[Part] = list(notes.resume("groups")[1] or ())
         for first in range(len(groups) * GROUP, count, GROUP):
             groups.append(add_pairwise(self._parts(chunk, n, first, min(first + GROUP, count))))
@@ -222,7 +222,7 @@ class Kernel:
         return groups
 
     def _parts(self, chunk: Callable[[int, int], Part], n: int, first: int, last: int) -> list[Part]:
-        """Sums of the chunks [first, last), dealt out in runs, one to a thread; in the order of the rows."""
+        """Sums of the chunks [first, last) in the order of the rows; each thread gets one run of chunks."""
         threads = min(self.threads or available_threads(), last - first)
         cuts = [first + (last - first) * t // threads for t in range(threads + 1)]
 

@@ -1,4 +1,4 @@
-"""Costs of a block of rows, compiled: by the linear loss here, by others at the address of `problm.kernels.robust`."""
+"""Compiled costs of a block of rows: the linear loss here, robust losses by the address of `problm.kernels.robust`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROBUST = _f8(_f8[:, ::1], _i8, _i8, _i8, _f8, _f8[::1], _f8[::1])
 
 @part(**COMPILED)
 def plain_costs(out, m, p, cost):  # type: ignore[no-untyped-def]
-    """Costs of a block of rows by the linear loss; returns their sum."""
+    """Compute the costs of a block of rows by the linear loss; return their sum."""
     total = 0.0
     if p == 1:
         for i in range(m):
@@ -38,5 +38,5 @@ def plain_costs(out, m, p, cost):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def call_robust(typing: Any, at: Any, out: Any, m: Any, p: Any, code: Any, scale: Any, cost: Any, weight: Any) -> Any:
-    """`problm.kernels.robust.robust_costs`, by its address."""
+    """Call `problm.kernels.robust.robust_costs` by address."""
     return ROBUST.return_type(_i8, *ROBUST.args), caller(ROBUST)

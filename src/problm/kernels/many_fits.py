@@ -1,8 +1,8 @@
-"""Levenberg-Marquardt for many small problems that differ in their rows only, in one compiled call.
+"""Levenberg-Marquardt for many small problems that differ only in their rows, in one compiled call.
 
-The rows of all problems lie one after the other in the same columns; a problem is a range of them. Each has its own
-point and damping. A step solves ``(D^-1 H D^-1 + lambda I) s = -D^-1 g`` with D the square roots of the diagonal of H,
-over the parameters that no bound holds.
+The rows of all problems are stored one after the other in the same columns; a problem is a range of rows, with its own
+point and damping. A step solves ``(D^-1 H D^-1 + lambda I) s = -D^-1 g``, where D holds the square roots of the
+diagonal of H, over the parameters that are not held by a bound.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .passes import call_linearize
 _f8, _i8 = types.float64, types.int64
 _compiled = {"nogil": True, "error_model": "numpy"}
 LEAST = 1e-10
-"""Promised decrease of the sum of squares, in units of the variance of the noise, at which a fit has converged: the
-distance to the minimum is then below 1e-5 standard errors."""
+"""Predicted decrease of the sum of squares, in units of the noise variance, at which a fit has converged: the distance
+to the minimum is then below 1e-5 standard errors."""
 
 
 @part(**_compiled)
 def _solve(matrix, damping, moves, right, step):  # type: ignore[no-untyped-def]
-    """Solve ``(matrix + damping I) step = right`` for the parameters that move; whether it is positive definite."""
+    """Solve ``(matrix + damping I) step = right`` for the moving parameters; return whether it is positive definite."""
     d = len(step)
     factor = np.empty((d, d))
     for i in range(d):
@@ -69,16 +69,16 @@ def fit_curves(  # type: ignore[no-untyped-def]
 ):
     """Fit each range of rows.
 
-    linearize, tools : addresses of `problm.kernels.passes.linearize_chunk` and of what it calls.
-    evaluator, columns, program, constants : of the kernel.
-    ends : (B + 1,) where the rows of each problem begin, and the last ends.
-    floors : (B,) decreases that the digits of the data cannot show.
-    free : (d,) 0 where a parameter stays.
+    linearize, tools : addresses of `problm.kernels.passes.linearize_chunk` and of the functions that it calls.
+    evaluator, columns, program, constants : arguments of the kernel.
+    ends : (B + 1,) first rows of the problems, and the end of the last one.
+    floors : (B,) decreases below the precision of the data.
+    free : (d,) 0 for fixed parameters.
     lower, upper : (d,) bounds.
-    most : steps to try.
-    theta : (B, d) starts, then where the fits ended.
-    sums : (B, 1 + d + d (d + 1) / 2) cost, gradient and lower triangle of H there.
-    steps : (B,) steps tried, negative where the fit did not converge.
+    most : largest number of steps to try.
+    theta : (B, d) starts, overwritten by the solutions.
+    sums : (B, 1 + d + d (d + 1) / 2) cost, gradient and lower triangle of H at the solutions.
+    steps : (B,) number of steps tried, negative if the fit did not converge.
     """
     d = theta.shape[1]
     width = sums.shape[1]
@@ -127,7 +127,7 @@ def fit_curves(  # type: ignore[no-untyped-def]
                 linearize, evaluator, trial, columns, ends[b], ends[b + 1], program, constants, d, 1, 0, tools, 1.0, 0,
                 none, other,
             )  # fmt: skip
-            # A short step promises little wherever it is: only those that are hardly damped may end the fit.
+            # A short step predicts a small decrease anywhere: only steps that are hardly damped may end the fit.
             small = damping <= 1.0 and promised <= LEAST * 2.0 * here[0] / rows + floors[b]
             if other[0] <= here[0]:
                 for a in range(d):

@@ -1,11 +1,11 @@
-"""Compiled passes over a chunk of rows: the same for every model.
+"""Compiled passes over a chunk of rows, the same for every model.
 
 They load columns, call the model's evaluator (`problm.kernels.evaluator`), apply the loss (`problm.kernels.losses`) and
 accumulate
 
     cost, g = sum w J^T r, H = sum w J^T J and, for a batch, sum (w J^T r)(w J^T r)^T
 
-by products of rows of the block (`problm.jit.gram`), which stays in the L1 cache.
+by products of rows of the block (`problm.jit.gram`), which fits in the L1 cache.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ def _table(robust: bool) -> tuple[NDArray[np.int64], int]:
 
 
 def tools(robust: bool) -> int:
-    """Where the addresses are of what the passes call: reading rows, products of rows, the costs of a robust loss.
+    """Address of the table of functions that the passes call: reading rows, products of rows, costs of a robust loss.
 
-    Linked into the passes these functions would be compiled again with each of them, and the robust losses, which take
-    a second, for solves that do not use any.
+    If these functions were linked into the passes, they would be compiled again with each of them. The robust losses,
+    which take a second, would be compiled for solves that do not use any.
     """
     return _table(robust)[1]
 
 
 @intrinsic
 def _tool(typing: Any, at: Any, k: Any) -> Any:
-    """Item k of `tools`, which are at an address."""
+    """Item k of the table at the address of `tools`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         base = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
@@ -70,7 +70,7 @@ def _tool(typing: Any, at: Any, k: Any) -> Any:
 
 @part(**_compiled)
 def _rest(a, first, d, start, m, right, at, sums):  # type: ignore[no-untyped-def]
-    """`add_row_products` of the columns [start, m), one by one."""
+    """`add_row_products` for the columns [start, m), one by one."""
     for i in range(start, m):
         j = at
         for x in range(d):
@@ -81,10 +81,10 @@ def _rest(a, first, d, start, m, right, at, sums):  # type: ignore[no-untyped-de
 
 @part(**_compiled)
 def add_row_products(a, first, d, m, right, at, sums):  # type: ignore[no-untyped-def]
-    """Add the lower triangle of ``A B^T`` to ``sums[at:]``, A and B being d rows of ``a`` from first and right."""
+    """Add the lower triangle of ``A B^T`` to ``sums[at:]``; A and B are d rows of ``a`` at ``first`` and ``right``."""
     whole = m // 4
     if whole > 0:
-        # Cast: NumPy's addresses are unsigned, and Numba makes a float of unsigned and signed together.
+        # Cast: NumPy's addresses are unsigned, and Numba converts a mix of unsigned and signed to float.
         start, row = np.int64(a.ctypes.data), 8 * BLOCK
         add_products(start + row * first, start + row * right, d, whole, np.int64(sums.ctypes.data) + 8 * at)
     _rest(a, first, d, 4 * whole, m, right, at, sums)
@@ -92,7 +92,7 @@ def add_row_products(a, first, d, m, right, at, sums):  # type: ignore[no-untype
 
 @part(**_compiled)
 def _add_row_products(add, start, first, d, m, right, a, sums, at):  # type: ignore[no-untyped-def]
-    """`add_row_products` by the function at the address ``add``, the rows being at the address ``start``."""
+    """`add_row_products` by the function at the address ``add``, for rows at the address ``start``."""
     whole = m // 4
     if whole > 0:
         row = 8 * BLOCK
@@ -101,7 +101,7 @@ def _add_row_products(add, start, first, d, m, right, a, sums, at):  # type: ign
         _rest(a, first, d, 4 * whole, m, right, at, sums)
 
 
-# Of whole blocks, whatever the number of rows: nothing reads what is behind them.
+# Operations on whole blocks, whatever the number of rows: nothing reads beyond the valid rows.
 _copy = elementwise(1, lambda b, v, _: v[0])
 _multiply = elementwise(2, lambda b, v, _: multiply(b, v[0], v[1]))
 _multiply_add = elementwise(3, lambda b, v, _: multiply_add(b, v[0], v[1], v[2]))
@@ -126,19 +126,19 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
 ):
     """Add cost, gradient, lower triangles of H and of the outer products of rows [lo, hi) to ``sums``."""
     rows = np.empty((columns.shape[0], BLOCK))
-    # Behind the evaluator's own rows: residual and Jacobian of one component, weighted (1 + d), the blocks' gradients
-    # (d) and, for several components, a copy of the residuals (p).
+    # The evaluator's rows are followed by the weighted residual and Jacobian of one component (1 + d), the gradients of
+    # the blocks (d) and, for several components, a copy of the residuals (p).
     out = np.empty((p * (1 + d) + 1 + 2 * d + p, BLOCK))
     scaled, grad, kept = p * (1 + d), (p + 1) * (1 + d), (p + 1) * (1 + d) + d
     cost = np.empty(BLOCK)
     weight = np.empty(BLOCK)
     triangle = d * (d + 1) // 2
-    # The products of [r, J] with itself: the gradient in its first column, behind it H.
+    # The products of [r, J] with itself hold the gradient in their first column, followed by H.
     products = np.empty((d + 1) * (d + 2) // 2)
     for i in range(len(products)):
         products[i] = 0.0
     load, add, robust = _tool(tools, 0), _tool(tools, 1), _tool(tools, 2)
-    # Cast: NumPy's addresses are unsigned, and Numba makes a float of unsigned and signed together.
+    # Cast: NumPy's addresses are unsigned, and Numba converts a mix of unsigned and signed to float.
     start, weights, row = np.int64(out.ctypes.data), np.int64(weight.ctypes.data), 8 * BLOCK
     pos = lo
     while pos < hi:
@@ -156,7 +156,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
             for c in range(p):
                 _copy(start + row * (kept + c), start + row * c, 0, 0, 0.0, 0.0, 0.0)
         for c in range(p):
-            # A component's residual goes before its derivatives, where nothing is needed any more.
+            # A component's residual goes before its derivatives, where the old values are no longer needed.
             first = p + c * d - 1
             if p > 1:
                 _copy(start + row * first, start + row * (kept + c), 0, 0, 0.0, 0.0, 0.0)
@@ -189,7 +189,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
 def costs_chunk(  # type: ignore[no-untyped-def]
     evaluator, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, costs
 ):
-    """The sum of the costs of rows [lo, hi); each of them is written to ``costs`` if that has room."""
+    """Sum of the costs of rows [lo, hi); single costs are written to ``costs`` unless it is empty."""
     rows = np.empty((columns.shape[0], BLOCK))
     out = np.empty((p * (1 + d), BLOCK))
     cost = np.empty(BLOCK)
@@ -256,7 +256,7 @@ def concentration_chunk(  # type: ignore[no-untyped-def]
 
 @njit(types.void(*_CHUNK_ARGS[:9], _i8, _i8, _f8[:, ::1]), nogil=True, error_model="numpy")
 def rows_chunk(evaluator, theta, columns, lo, hi, program, constants, d, p, tools, jacobian, values):  # type: ignore[no-untyped-def]
-    """Write what the evaluator gives for rows [lo, hi) to ``values``: (hi - lo, p), or with derivatives p (1 + d)."""
+    """Write the evaluator's results for rows [lo, hi) to ``values``: (hi - lo, p), or p (1 + d) with derivatives."""
     rows = np.empty((columns.shape[0], BLOCK))
     out = np.empty((p * (1 + d), BLOCK))
     load = _tool(tools, 0)

@@ -1,30 +1,30 @@
 r"""A register machine that evaluates any model, compiled once.
 
-Compiling a model of the user's with Numba takes a second or more, each time in each process. Instead one evaluator
-function, cached on disk, *interprets* a short program; an instruction works on a whole block of 128 rows, so
-that the cost of decoding it (a few ns) is spread over them, and each instruction is a loop that the compiler
-has vectorised. `problm.models.assembler` writes the programs.
+Compiling a user's model with Numba takes a second or more, in every process. Instead one evaluator function, cached on
+disk, *interprets* a short program. An instruction works on a whole block of 128 rows, so that the cost of decoding it
+(a few ns) is spread over them, and each instruction is a loop that the compiler has vectorised.
+`problm.models.assembler` writes the programs.
 
 Arithmetic and the exponential are part of the machine. Other functions would treble the time to compile it, and few
-models need more than one or two: their instructions carry the address of a function (`problm.kernels.tape_functions`)
+models need more than one or two. Their instructions carry the address of a function (`problm.kernels.tape_functions`)
 that is compiled when a program first needs it.
 
-A program has two parts, the residuals and then the derivatives, which are left out when only costs are wanted.
-Before the rows come scalar instructions: whatever does not depend on the data is computed once a block.
+A program has two parts: the residuals and then the derivatives, which are skipped if only costs are needed. Scalar
+instructions come before the rows: everything that does not depend on the data is computed once per block.
 
 Registers are *slots* of 128 numbers. A slot is a number ``4 * index + space`` in one of three spaces: the
 columns of the data (0), the rows of the kernel's output (1) and the machine's own memory (2), which is on the
-stack. Results go straight to the output wherever possible. Layout of ``program``::
+stack. Results are written directly to the output if possible. Layout of ``program``::
 
-    scalar instructions, of them for the residuals, vector instructions, of them for the residuals,
-    constants, scalars in all, vector registers, 0,
-    then 6 numbers a scalar instruction: op, target, a, b, c, address
-    then 9 numbers a vector instruction: op, target, a, b, c, s, t, u, address   (a, b, c slots; s, t, u scalars)
+    number of scalar instructions, those for residuals, number of vector instructions, those for residuals,
+    number of constants, number of scalars, number of vector registers, 0,
+    then 6 numbers per scalar instruction: op, target, a, b, c, address
+    then 9 numbers per vector instruction: op, target, a, b, c, s, t, u, address   (a, b, c slots; s, t, u scalars)
 
 The scalars are the constants, theta and the results of the scalar instructions, in this order.
 
-Blocks are always computed in full: loops of a fixed length need no remainders. Where a block has fewer rows
-its last one is repeated.
+Blocks are always computed in full: loops of a fixed length need no remainders. If a block has fewer rows, its last row
+is repeated.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ HEADER = 8
 SCALAR_WIDTH = 6
 VECTOR_WIDTH = 9
 STACK = 40 * BLOCK
-"""Numbers of the machine's memory on the stack (40 kB); larger programs use the heap."""
+"""Size of the machine's memory on the stack, in numbers (40 kB); larger programs use the heap."""
 
-# Vector instructions of their own. x, y, z are the vectors at a, b, c; s, t, u scalars.
+# Vector instructions of the machine itself. x, y, z are the vectors at a, b, c; s, t, u are scalars.
 FILL, LIN1, LIN2, PROD, MADD, RECIPROCAL, POWER, SINCOS, W, WHERE, EXP_PROD = range(11)
 # FILL s; LIN1 s x + u; LIN2 s x + u + t y; PROD s x y + u; MADD s x y + (t z + u); RECIPROCAL t / (s x + u)
 # EXP_PROD exp(s x y + u); POWER (s x + u)**t; SINCOS of s x + u, cosine to c; W(x, y), imaginary part to c;
@@ -79,7 +79,7 @@ _f8, _i8 = types.float64, types.int64
 
 @intrinsic
 def get(typing: Any, at: Any, i: Any) -> Any:
-    """The number i at an address."""
+    """Read number i at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         base = builder.inttoptr(args[0], ir.DoubleType().as_pointer())
@@ -103,9 +103,9 @@ def put(typing: Any, at: Any, i: Any, value: Any) -> Any:
 @intrinsic
 def _stack(typing: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        with builder.goto_entry_block():  # cgutils.alloca_once would fill it with zeros: 600 ns
+        with builder.goto_entry_block():  # cgutils.alloca_once would fill it with zeros, which takes 600 ns
             memory = builder.alloca(ir.ArrayType(ir.DoubleType(), STACK))
-            memory.align = 64  # a vector that lies across two cache lines takes twice the time
+            memory.align = 64  # a vector across two cache lines takes twice the time
         return builder.ptrtoint(memory, ir.IntType(64))
 
     return _i8(), codegen
@@ -124,9 +124,9 @@ _abs = elementwise(1, lambda b, v, s: standard(b, "llvm.fabs", multiply_add(b, s
 _where = elementwise(3, lambda b, v, s: b.select(b.fcmp_unordered("!=", v[0], v[0].type(None)), v[1], v[2]))
 
 VECTOR = types.void(_i8, _i8, _i8, _i8, _i8, _f8, _f8, _f8)
-"""Of a function of `problm.kernels.tape_functions`: op, addresses of result, x, y and z, then s, t, u."""
+"""Signature of the functions of `problm.kernels.tape_functions`: op, addresses of result, x, y and z, then s, t, u."""
 SCALAR = _f8(_i8, _f8, _f8, _f8)
-"""Of one for numbers: op, x, y, z."""
+"""Signature of their scalar versions: op, x, y, z."""
 
 
 @intrinsic
@@ -148,9 +148,9 @@ def _address(slot, columns, outputs, registers):  # type: ignore[no-untyped-def]
 
 @evaluator
 def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-untyped-def]
-    """The evaluator: residuals, and derivatives if wanted, of a block of rows.
+    """The evaluator: compute residuals and, if requested, derivatives of a block of rows.
 
-    Its instructions are written out in this one function: Numba optimises a function once more for each level of
+    Its instructions are written out in this one function, because Numba optimises a function again for each level of
     calls above it.
     """
     for column in range(rows.shape[0]):
@@ -158,7 +158,7 @@ def run(theta, rows, m, program, constants, jacobian, out):  # type: ignore[no-u
             rows[column, i] = rows[column, m - 1]
     needed = program[5] + BLOCK * program[6]
     heap = np.empty(needed) if needed > STACK else constants
-    # Addresses are cast: NumPy's are unsigned, and Numba makes a float of unsigned and signed together.
+    # Addresses are cast: NumPy's are unsigned, and Numba converts a mix of unsigned and signed to float.
     memory = np.int64(heap.ctypes.data) if needed > STACK else _stack()
     n_constants = program[4]
     for i in range(n_constants):

@@ -1,4 +1,4 @@
-"""Functions of the tape beyond arithmetic, in families that are compiled when a program first needs one.
+"""Functions of the tape beyond arithmetic, in families that are compiled on first use.
 
 Each takes an instruction's code, the addresses of its result and of x, y and z (128 numbers each), and its scalars.
 Loops over `problm.jit.elementary` are vectorised; what it does not cover is left to the C library.
@@ -24,7 +24,7 @@ _family = njit(VECTOR, **_compiled)
 
 @part(**_compiled)
 def _of_numbers(op, x, y, z):  # type: ignore[no-untyped-def]
-    """By the C library."""
+    """Compute a function of numbers by the C library."""
     if op == tape.EXP:
         return np.exp(x)
     if op == tape.EXPM1:
@@ -94,7 +94,7 @@ def _of_numbers(op, x, y, z):  # type: ignore[no-untyped-def]
 
 @njit(SCALAR, **_compiled)
 def scalar(op, x, y, z):  # type: ignore[no-untyped-def]
-    """A function of numbers."""
+    """Compute a function of numbers."""
     return _of_numbers(op, x, y, z)
 
 
@@ -114,7 +114,7 @@ def library(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
 
 @_family
 def exponentials(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
-    """Functions made of the exponential."""
+    """Functions built from the exponential."""
     if op == tape.EXPM1:
         for i in range(BLOCK):
             put(to, i, vm.expm1(s * get(a, i) + u))
@@ -139,7 +139,7 @@ def logarithms(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
 
 @part(**_compiled)
 def _mend(op, to, a, s, u):  # type: ignore[no-untyped-def]
-    """Sines and cosines of arguments beyond the reach of `problm.jit.elementary`, by the C library."""
+    """Recompute sines and cosines beyond the range of `problm.jit.elementary` by the C library."""
     beyond = 0
     for i in range(BLOCK):
         beyond += 0 if abs(s * get(a, i) + u) <= vm.TRIG_LIMIT else 1
@@ -152,7 +152,7 @@ def _mend(op, to, a, s, u):  # type: ignore[no-untyped-def]
 
 @_family
 def trigonometry(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
-    """Sine and cosine; both of them at once, the cosine to c."""
+    """Sine, cosine, or both at once with the cosine written to c."""
     if op == tape.SIN:
         for i in range(BLOCK):
             put(to, i, vm.sin(s * get(a, i) + u))
@@ -186,7 +186,7 @@ def error_functions(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
 
 @_family
 def faddeeva(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
-    """Real part, and imaginary part to c."""
+    """Faddeeva function: real part, and imaginary part written to c."""
     for i in range(BLOCK):
         real, imaginary = _w(get(a, i), get(b, i))
         put(to, i, real)
@@ -195,7 +195,7 @@ def faddeeva(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
 
 @_family
 def powers(op, to, a, b, c, s, t, u):  # type: ignore[no-untyped-def]
-    """``(s x + u)**t`` or ``x**y``; what `problm.jit.elementary.power` does not cover by the C library."""
+    """``(s x + u)**t`` or ``x**y``; the C library computes what `problm.jit.elementary.power` does not cover."""
     beyond = 0
     if op == tape.POWER:
         for i in range(BLOCK):
@@ -255,6 +255,6 @@ FAMILIES = {
     tape.MINIMUM: steps, tape.MAXIMUM: steps, tape.LT: steps, tape.LE: steps, tape.EQ: steps,
     tape.SIGN: steps, tape.FLOOR: steps,
 }  # fmt: skip
-"""Of vector instructions; the others are left to the `library`."""
+"""Functions of vector instructions; the others are left to `library`."""
 SCALARS = {tape.W_REAL: scalar_w, tape.W_IMAG: scalar_w}
-"""Of scalar instructions; the others are `scalar`."""
+"""Functions of scalar instructions; the others are left to `scalar`."""

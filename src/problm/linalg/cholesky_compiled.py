@@ -1,7 +1,7 @@
 """The scaled normal equations of few parameters, in compiled calls.
 
-`problm.linalg.cholesky` does the same with a dozen NumPy calls, which take several times as long. Problems whose rows
-are compiled use this one (`Normal.compiled`); others would have to load Numba for it.
+`problm.linalg.cholesky` does the same with a dozen NumPy calls, which take several times as long. Problems with
+compiled rows use this module (`Normal.compiled`); others would have to load Numba for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 _f8, _i8 = types.float64, types.int64
 _NONE = np.empty(0)
 LEAST = 1e-300
-"""Diagonal that counts as no influence at all."""
+"""Diagonal entry up to which a parameter has no influence."""
 
 
 _next_damping = part(nogil=True, error_model="numpy")(next_damping)
@@ -29,7 +29,7 @@ _next_damping = part(nogil=True, error_model="numpy")(next_damping)
 
 @njit(_f8(_f8[:, ::1], _f8[:, ::1]), nogil=True, error_model="numpy")
 def cholesky(matrix, factor):  # type: ignore[no-untyped-def]
-    """Lower triangular factor of a matrix, of which the lower half is read; its least pivot, 0 where there is none."""
+    """Write the lower triangular factor of a matrix, given by its lower half; return the smallest pivot, or 0."""
     pivot = np.inf
     for a in range(len(matrix)):
         for b in range(a + 1):
@@ -39,7 +39,7 @@ def cholesky(matrix, factor):  # type: ignore[no-untyped-def]
             if a > b:
                 factor[a, b] = s / factor[b, b]
             else:
-                if not s > 0.0:  # also for a NaN
+                if not s > 0.0:  # also true for NaN
                     return 0.0
                 factor[a, a] = np.sqrt(s)
                 pivot = min(pivot, factor[a, a])
@@ -48,7 +48,7 @@ def cholesky(matrix, factor):  # type: ignore[no-untyped-def]
 
 @njit(types.void(_f8[:, ::1], _f8[::1], _f8[::1]), nogil=True, error_model="numpy")
 def solve(factor, right, x):  # type: ignore[no-untyped-def]
-    """Write to ``x`` the solution with the matrix that was factored; ``right`` may be the same array."""
+    """Write the solution with the factored matrix to ``x``; ``right`` may be the same array."""
     d = len(factor)
     for a in range(d):
         s = right[a]
@@ -71,11 +71,11 @@ def reduce(count, gradient, hessian, theta, damped, vectors, matrix):  # type: i
     """Scale H to a unit diagonal and solve for the Gauss-Newton step.
 
     Writes scale, gradient, solution x, metric D of the damping and step ``-scale x`` to the rows of ``vectors``
-    (5, d) and the scaled H to ``matrix``. ``damped`` (d,) is the diagonal that the damping works with; empty: that of
-    H, so that D is the identity.
+    (5, d) and the scaled H to ``matrix``. ``damped`` (d,) is the diagonal of the damping; if empty it is that of H, so
+    that D is the identity.
 
-    Returns the decrement, the least pivot of the Cholesky factor (0 where there is none), the squared lengths of x and
-    of x in the metric D, of the point and of the point in the metric D, and the largest entry of the gradient.
+    Returns the decrement, the smallest pivot of the Cholesky factor (0 on failure), the squared lengths of x, of x in
+    the metric D, of the point and of the point in the metric D, and the largest entry of the gradient.
     """
     d = len(gradient)
     scale, g, x, metric, step = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
@@ -106,7 +106,7 @@ def reduce(count, gradient, hessian, theta, damped, vectors, matrix):  # type: i
 
 @njit(_f8(_f8[:, ::1], _f8[:, ::1], _f8, _f8[:, ::1], _f8[::1]), nogil=True, error_model="numpy")
 def damped_solution(vectors, matrix, damping, factor, x):  # type: ignore[no-untyped-def]
-    """Write the solution with ``matrix + damping D`` to ``x`` and its factor to ``factor``; 0 where there is none."""
+    """Write the solution with ``matrix + damping D`` to ``x`` and its factor to ``factor``; return 0 on failure."""
     metric = vectors[3]
     for a in range(len(x)):
         for b in range(a + 1):
@@ -120,7 +120,7 @@ def damped_solution(vectors, matrix, damping, factor, x):  # type: ignore[no-unt
 
 @njit(types.UniTuple(_f8, 2)(_f8[:, ::1], _f8, _f8[::1], _f8[::1]), nogil=True, error_model="numpy")
 def described(vectors, damping, x, step):  # type: ignore[no-untyped-def]
-    """Write the step of a damped solution to ``step``; its predicted decrease, and its squared length."""
+    """Write the step of a damped solution to ``step``; return its predicted decrease and squared length."""
     scale, g, metric = vectors[0], vectors[1], vectors[3]
     predicted, length = 0.0, 0.0
     for a in range(len(x)):
@@ -132,7 +132,7 @@ def described(vectors, damping, x, step):  # type: ignore[no-untyped-def]
 
 @njit(types.UniTuple(_f8, 3)(_f8[:, ::1], _f8[:, ::1], _f8, _f8[::1]), nogil=True, error_model="numpy")
 def damp(vectors, matrix, damping, step):  # type: ignore[no-untyped-def]
-    """Write the damped step to ``step`` (d,), from what `reduce` wrote.
+    """Write the damped step to ``step`` (d,), from the results of `reduce`.
 
     Returns the predicted decrease and the squared length of the solution, and whether there is one.
     """
@@ -146,10 +146,10 @@ def damp(vectors, matrix, damping, step):  # type: ignore[no-untyped-def]
 
 @njit(types.UniTuple(_f8, 4)(_f8[:, ::1], _f8[:, ::1], _f8, _f8[::1]), nogil=True, error_model="numpy")
 def within(vectors, matrix, radius, step):  # type: ignore[no-untyped-def]
-    """Write the step to ``step`` (d,) whose damping is the least that keeps it within ``radius``, to a tenth of it.
+    """Write the step with the smallest damping that keeps it within ``radius``, to a tenth of it, to ``step`` (d,).
 
-    For a Gauss-Newton step that is longer (`problm.linalg.secular`). Returns the damping, the length in its metric,
-    the predicted decrease and the squared length of the solution; NaN where there is none.
+    For Gauss-Newton steps longer than the radius (`problm.linalg.secular`). Returns the damping, the length in its
+    metric, the predicted decrease and the squared length of the solution; NaN on failure.
     """
     d = len(matrix)
     metric = vectors[3]
@@ -180,9 +180,9 @@ def within(vectors, matrix, radius, step):  # type: ignore[no-untyped-def]
     error_model="numpy",
 )
 def extrapolated(count, gradient, hessian, plain, decrement, taken, promised, step):  # type: ignore[no-untyped-def]
-    """Write to ``step`` what `problm.linalg.cholesky.Cholesky.extrapolated` makes of the Gauss-Newton step ``plain``.
+    """Write the extrapolated step to ``step`` (`problm.linalg.cholesky.Cholesky.extrapolated`).
 
-    Returns its predicted decrease and squared length, or zeros.
+    ``plain`` is the Gauss-Newton step. Returns the predicted decrease and squared length, or zeros.
     """
     d = len(plain)
     curvature, turn = 0.0, 0.0
@@ -209,12 +209,12 @@ def extrapolated(count, gradient, hessian, plain, decrement, taken, promised, st
 
 @njit(types.UniTuple(_f8, 2)(_i8, _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1]), nogil=True, error_model="numpy")
 def noise(count, gradient, outer, vectors, matrix):  # type: ignore[no-untyped-def]
-    """Traces of W and W W with W = H^-1 Sigma, as `QuadraticModel.noise`."""
+    """Traces of W and W W with W = H^-1 Sigma, as in `QuadraticModel.noise`."""
     d = len(gradient)
     scale, factor = vectors[0], np.empty((d, d))
     if cholesky(matrix, factor) == 0.0:
         return np.nan, np.nan
-    right, w = np.empty(d), np.empty((d, d))  # rows of w: columns of W
+    right, w = np.empty(d), np.empty((d, d))  # rows of w are columns of W
     for b in range(d):
         for a in range(d):
             sigma = outer[a, b] / count - gradient[a] / count * (gradient[b] / count)

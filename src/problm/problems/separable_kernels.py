@@ -1,13 +1,13 @@
-r"""Compiled variable projection for blocks that each have a basis of their own.
+r"""Compiled variable projection for blocks with their own bases.
 
-For one block with basis Phi (m, k), data y (m,) and ``Phi = Q R`` (modified Gram-Schmidt, done twice, which is as
-orthogonal as Householder's): coefficients ``c = R^-1 Q'y``, residuals ``r = Phi c - y = -(I - QQ') y`` and, for each
-shared parameter a, the exact derivative (Golub and Pereyra)
+A block has the basis Phi (m, k), data y (m,) and ``Phi = Q R`` (modified Gram-Schmidt, done twice, which is as
+orthogonal as Householder's). Its coefficients are ``c = R^-1 Q'y``, its residuals ``r = Phi c - y = -(I - QQ') y``, and
+the exact derivative with respect to a shared parameter a is (Golub and Pereyra)
 
     dr_a = u_a - Q z_a,    u_a = (I - QQ') dPhi_a c,    z_a = R^-T dPhi_a' r
 
 The two parts are orthogonal, so J'J = u'u + z'z, and the gradient is ``r' dPhi_a c``. Kaufman's approximation leaves
-out z. A column of Phi that depends on those before it (to 1e-10) gets the coefficient 0.
+out z. A column of Phi that depends on earlier columns (to 1e-10) gets the coefficient 0.
 """
 
 # mypy: allow-untyped-decorators
@@ -27,7 +27,7 @@ _options = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 
 @njit(types.void(_f8[:, ::1], _f8[:, ::1], _f8[:, ::1]), **_options)
 def _gram_schmidt(phi, Q, R):  # type: ignore[no-untyped-def]
-    """Q (k, m), row by row orthonormal or zero, and R (k, k) with Phi = Q' R, of phi (m, k)."""
+    """Factor phi (m, k) into Q (k, m), whose rows are orthonormal or zero, and R (k, k) with Phi = Q' R."""
     m, k = phi.shape
     for j in range(k):
         size = 0.0
@@ -59,7 +59,7 @@ def _gram_schmidt(phi, Q, R):  # type: ignore[no-untyped-def]
 
 @njit(_f8(_f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[::1], _f8[::1]), **_options)
 def _project(phi, y, Q, R, c, r):  # type: ignore[no-untyped-def]
-    """Coefficients c (k,) and residuals r (m,) of one block; returns their squared norm."""
+    """Compute coefficients c (k,) and residuals r (m,) of one block; return the squared norm of r."""
     m, k = phi.shape
     _gram_schmidt(phi, Q, R)
     for i in range(m):
@@ -84,7 +84,8 @@ def _project(phi, y, Q, R, c, r):  # type: ignore[no-untyped-def]
 
 @njit(_f8(_f8[:, :, ::1], _f8[:, ::1], _i8, _f8, _f8[::1], _f8[:, ::1]), **_options)
 def block_costs(phi, y, code, s2, costs, coefficients):  # type: ignore[no-untyped-def]
-    """Costs (b,) and, if wanted, coefficients (b, k) of blocks with bases phi (b, m, k); returns the sum."""
+    """Compute costs (b,) and, if requested, coefficients (b, k) of blocks with bases phi (b, m, k); return the sum of
+    costs."""
     n, m, k = phi.shape
     Q, R, c, r = np.empty((k, m)), np.empty((k, k)), np.empty(k), np.empty(m)
     total = 0.0
@@ -106,7 +107,7 @@ def block_costs(phi, y, code, s2, costs, coefficients):  # type: ignore[no-untyp
     **_options,
 )  # fmt: skip
 def block_sums(phi, slope, y, code, s2, exact, outer, costs, gradient, hessian, products):  # type: ignore[no-untyped-def]
-    """Add gradient, J'J and outer products of blocks with slopes (d, b, m, k); returns the sum of their costs."""
+    """Add gradient, J'J and outer products of blocks with slopes (d, b, m, k); return the sum of their costs."""
     n, m, k = phi.shape
     d = slope.shape[0]
     Q, R, c, r = np.empty((k, m)), np.empty((k, k)), np.empty(k), np.empty(m)

@@ -1,4 +1,4 @@
-"""Rows that are not drawn yet, in compiled code: sorting and searching with NumPy takes longer than the draw."""
+"""Search for rows that are not drawn yet, compiled: sorting and searching with NumPy takes longer than the draw."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..jit.njit import njit
 
 @njit(types.void(types.int64[::1], types.int64[::1], types.int64[::1]), nogil=True)
 def by_walking(chosen, taken, union):  # type: ignore[no-untyped-def]
-    """`problm.sampling.order.count_free` in one walk over both."""
+    """`problm.sampling.order.count_free` in one pass over both arrays."""
     wanted = len(union) > 0
     i = 0
     for j in range(len(chosen)):

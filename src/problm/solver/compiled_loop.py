@@ -1,10 +1,10 @@
 """The compiled loop: steps on all rows of a small compiled problem, many in one call.
 
 On few rows an iteration of the loop (`problm.solver.loop`) takes ten times as long as its arithmetic, and most
-iterations are alike: a step within the trust region is tried, and taken if it lowers the cost, or the region shrinks.
-`compiled_steps` takes such steps, with the same compiled passes and the same rules (`problm.solver.rules`) in the same
-order, so to the same bits (a test compares them), and hands back to the loop wherever a decision is not plain: a cost
-that is not finite, a Jacobian near the loss of rank, and whatever may be the end.
+iterations are alike: a step within the trust region is tried, and is taken if it lowers the cost; otherwise the region
+shrinks. `compiled_steps` takes such steps, with the same compiled passes and the same rules (`problm.solver.rules`) in
+the same order, and so with the same bits (a test compares them). It returns to the Python loop for every other
+decision: a cost that is not finite, a Jacobian that is nearly rank-deficient, and anything that may end the solve.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _f8, _i8 = types.float64, types.int64
 MOST = 100
 """Approximate number of steps per call, so that Ctrl-C is handled in time."""
 _GENTLE = 1e-5
-"""Largest cosine between the residuals and a column of the Jacobian, at which the loop looks closer at a step that
-gained less than promised."""
+"""Largest cosine between the residuals and a column of the Jacobian at which the Python loop examines a step that
+gained less than predicted."""
 
 
 compilable(COMPILED, error_model="numpy")
 
-# Places in ``state``.
+# Indices into ``state``.
 _COST, _RADIUS, _LENGTH, _DAMPING, _SMALL, _SHORT, _AGREED, _BLIND, _FOLLOWS, _LAST, _TAKEN, _TRIED, _FAILED = range(13)
 
 
 @njit(_f8[::1](_f8[::1], _f8[::1]), nogil=True)
 def added(theta, delta):  # type: ignore[no-untyped-def]
-    """The retraction of flat space. Loops here and below, as array expressions take seconds to compile."""
+    """The retraction of flat space. A loop, as everywhere here, because array expressions take seconds to compile."""
     moved = np.empty(len(theta))
     for a in range(len(theta)):
         moved[a] = theta[a] + delta[a]
@@ -76,24 +76,25 @@ def compiled_steps(  # type: ignore[no-untyped-def]
     linearize, evaluator, columns, n, program, constants, d, p, code, tools, scale, encode, move, A1, A2,
     limits, points, trail, gradient, hessian, largest, state, history,
 ):  # fmt: skip
-    """Steps tried, and everything else brought up to date: where the last step that was taken led to.
+    """Take steps, update all arguments in place for the point after the last accepted step, and return the number of
+    steps tried.
 
     linearize : address of `problm.kernels.passes.linearize_chunk`.
-    tools : address of what that calls (`problm.kernels.passes.tools`).
-    encode, move, A1, A2 : addresses of how a point is read and moved (`problm.jit.addresses`), and what the first one
-        takes; 0 in flat space.
-    limits : ftol, xtol, gtol and left of `problm.solver.termination.Termination`, the least pivot of the scaled
-        Cholesky factor, the decrease, relative to the cost, below which steps are extrapolated, the most steps to try,
-        whether the last one may be taken on the strength of its bound, and ftol if the user gave it, else 0.
-    points : (2, q) the present point, and the one before the last step that was taken.
-    trail : (2, d) the last step that was taken, and the Gauss-Newton step there, if neither was damped.
+    tools : address of the functions that it calls (`problm.kernels.passes.tools`).
+    encode, move, A1, A2 : addresses of the functions that encode and move a point (`problm.jit.addresses`), and two
+        matrices for the first one; 0 in flat space.
+    limits : ftol, xtol, gtol and left of `problm.solver.termination.Termination`, the smallest pivot of the scaled
+        Cholesky factor, the decrease relative to the cost below which steps are extrapolated, the largest number of
+        steps to try, whether the last step may be taken because of its bound, and ftol if the user gave it, else 0.
+    points : (2, q) the present point, and the one before the last accepted step.
+    trail : (2, d) the last accepted step and the Gauss-Newton step there, if neither was damped.
     gradient, hessian : (d,), (d, d) sums at the present point.
-    largest : (d,) the largest mean diagonal of H so far, of this point too (`problm.solver.damping`).
-    state : cost, radius, length and damping of the last step, steps in a row that hardly changed the cost, whether the
-        last step was short, whether it gained what was promised, steps that were taken blindly, whether there is a
-        trail, the decrement before a Gauss-Newton step, the number of steps taken and of those tried from the present
-        point in vain, whether a further one failed in a way that the loop has to see.
-    history : (3, most + tries + 1) cost after each step, its damping, and whether it was taken.
+    largest : (d,) the largest mean diagonal of H so far, including this point (`problm.solver.damping`).
+    state : cost, radius, length and damping of the last step, number of successive steps that hardly changed the cost,
+        whether the last step was short, whether it gained what was predicted, number of steps taken blindly, whether
+        there is a trail, the decrement before a Gauss-Newton step, the number of accepted steps, the number of failed
+        steps from the present point, whether another one failed in a way that the Python loop has to handle.
+    history : (3, most + tries + 1) cost after each step, its damping, and whether it was accepted.
     """
     ftol, xtol, gtol, left = limits[0], limits[1], limits[2], limits[3]
     least_pivot, near, most, bounded = limits[4], limits[5], int(limits[6]), limits[7]
@@ -102,9 +103,9 @@ def compiled_steps(  # type: ignore[no-untyped-def]
     vectors, matrix, sums, step = np.empty((5, d)), np.empty((d, d)), np.empty(1 + d + triangle), np.empty(d)
     none, sizes = np.empty(0), np.empty(d)
     flat = points.shape[1] == d
-    present = True  # whether the largest diagonal is the present one
+    present = True  # whether the largest diagonal so far is the present one
     for a in range(d):
-        sizes[a] = 1.0  # of rotations and directions
+        sizes[a] = 1.0  # size of rotations and directions
         present = present and hessian[a, a] / n >= largest[a]
     steps = 0
     while True:
@@ -141,7 +142,7 @@ def compiled_steps(  # type: ignore[no-untyped-def]
                 ahead = promise > 0.0
                 if ahead:
                     predicted, length = promise, reach
-                else:  # it has written to the step all the same
+                else:  # the step has been overwritten nevertheless
                     for a in range(d):
                         step[a] = vectors[4, a]
             if steps == most or state[_TRIED] == MOST_TRIALS or not predicted > 0.0:
@@ -203,14 +204,14 @@ def compiled_steps(  # type: ignore[no-untyped-def]
 
 
 def take_steps(run: Run, system: QuadraticModel) -> bool:
-    """Take plain steps from here, where all rows are linearised; returns whether there were any."""
+    """Take steps from a point where all rows are linearised; return whether any were taken."""
     batch, damping, t = run.batch, run.damping, run.termination
     assert isinstance(damping, TrustRegion)
     radius = damping.radius_at(system)
     if system.singular:
         return False
     n, normal = batch.n, system.normal
-    most = run.options.max_iter - len(run.history) - 1  # the loop itself takes the last, and stops
+    most = run.options.max_iter - len(run.history) - 1  # the Python loop takes the last one, and stops
     rest = REFINE, systems.NEAR, most, t.bounded, t.ftol
     limits = np.array([t.ftol or SMALL_CHANGE, t.xtol, t.gtol, t.left, *rest])
     points = np.array([batch.theta, batch.theta])

@@ -1,9 +1,9 @@
 """The rules of the trust region, of rounding and of stopping, each written once.
 
 They are plain functions of numbers. The loop calls them (`problm.solver.damping`, `problm.solver.termination`), and
-`problm.solver.compiled_loop` compiles them, to the same bits. In all of them costs and decreases are means over the
-batch, ``cost`` is that of the present point, ``decrement`` the decrease that the Gauss-Newton step from there promises,
-and ``change`` and ``predicted`` are the change of the cost by a step and the decrease that the model promised for it.
+`problm.solver.compiled_loop` compiles them, with the same bits. In all of them costs and decreases are means over the
+batch, ``cost`` is the cost of the present point, ``decrement`` the decrease that the Gauss-Newton step from there
+predicts, ``change`` the change of the cost by a step, and ``predicted`` the decrease that the model predicted for it.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from collections.abc import Callable
 from typing import Any
 
 MOST_TRIALS = 40
-"""Steps to try from a point."""
+"""Largest number of steps to try from a point."""
 LEAST_RATIO = 1e-4
 """Least ratio of actual to predicted decrease of an accepted step."""
 ROUNDING = 1e-14
 """Relative change of a cost that its rounding may hide."""
 SMALL_CHANGE = 1e-8
-"""Relative change of the cost that counts as next to nothing."""
+"""Relative change of the cost that counts as negligible."""
 SHORT_WAY = 1e-2
-"""Decrease of the cost, relative to it, that a step promises whose contraction is believed."""
+"""Largest predicted relative decrease of the cost by a step whose contraction is trusted."""
 LAST_STEP = 2.5e-6
-"""Decrease of the cost, relative to it, by a last step that is taken on its word: so short that the matrix H, of which
-covariances are made, is that of the end to a per cent."""
+"""Largest relative decrease of the cost by a last step that is taken without evaluation: so short that the matrix H,
+which gives the covariance, differs from that at the end by at most one per cent."""
 MOST_RATE = 0.3
-"""Contraction up to which the last step may be taken on its word."""
+"""Largest contraction at which the last step may be taken without evaluation."""
 CRAWL = 100
-"""Steps in a row that gain next to nothing, after which the model is verified: many where rows are few and linear
-convergence may take its time (NIST's ENSO needs 30), a tenth of them else."""
+"""Number of successive steps with negligible gain after which the model is verified, if rows are few and linear
+convergence may take time (NIST's ENSO needs 30); otherwise a tenth of it."""
 MOST_BLIND = 2
-"""Steps that may be taken although rounding hides what they gain."""
+"""Largest number of steps that are taken although rounding hides their gain."""
 FLAT = 8e-6
-"""What the best step of a tenth of the point's length may still gain, relatively, where the gradient is judged by its
-columns. Their cosines alone are small anywhere in an ill-conditioned valley: of 100 random problems with conditions up
-to 1e12, 13 ended there with a success that was none."""
+"""Largest relative gain of the best step of a tenth of the point's length, if the gradient is judged by the columns of
+the Jacobian. Their cosines alone are small anywhere in an ill-conditioned valley: 13 of 100 random problems with
+condition numbers up to 1e12 ended there with a false success."""
 
 
 # --- Trust region ---------------------------------------------------------------------------------------------------
 
 
 def first_radius(factor: float, point: float, step: float) -> float:
-    """The radius at the start, where the point and the Gauss-Newton step have these lengths."""
-    # A start (nearly) at zero says nothing about sizes: there the Gauss-Newton step is tried first.
+    """The first radius, from the lengths of the start and of the Gauss-Newton step."""
+    # A start (nearly) at zero says nothing about sizes: the Gauss-Newton step is then tried first.
     radius = factor * point if point > 1e-10 * step else step
     return radius if radius > 0.0 else 1.0
 
@@ -51,8 +51,8 @@ def first_radius(factor: float, point: float, step: float) -> float:
 def next_radius(radius: float, length: float, damping: float, ratio: float) -> float:
     """The radius after a step of this length and damping with this ratio of actual to predicted decrease."""
     if not ratio > 0.25:
-        # To the minimum of the parabola through slope and change along the step, within a half and a tenth.
-        share = 1.0 / (2.0 - ratio) if ratio < 1.0 else 0.1  # not a number: far too long
+        # Shrink to the minimum of the parabola through slope and change along the step, between a half and a tenth.
+        share = 1.0 / (2.0 - ratio) if ratio < 1.0 else 0.1  # NaN: far too long
         return min(max(share, 0.1), 0.5) * min(radius, 10.0 * length)
     if ratio >= 0.75 or damping == 0.0:
         return 2.0 * length
@@ -60,12 +60,12 @@ def next_radius(radius: float, length: float, damping: float, ratio: float) -> f
 
 
 def lowers_cost(ratio: float) -> bool:
-    """Whether a step with this ratio of actual to predicted decrease may be taken; not one whose ratio is NaN."""
+    """Whether a step with this ratio of actual to predicted decrease may be taken; False for NaN."""
     return ratio > LEAST_RATIO
 
 
 def model_agrees(change: float, predicted: float, first_try: bool) -> bool:
-    """Whether a step gained what the model said, at the first try, so that the damping falls."""
+    """Whether a step gained what the model predicted at the first try, so that the damping falls."""
     return first_try and -change > 0.75 * predicted
 
 
@@ -78,10 +78,10 @@ def is_plain(damping: float, first_try: bool) -> bool:
 
 
 def lost_in_rounding(change: float, decrement: float, cost: float, blind: float) -> bool:
-    """Whether rounding hides what a step gained, so that it may be taken on the model's word: two at most.
+    """Whether rounding hides the gain of a step, so that it may be taken because the model predicts it: two at most.
 
-    At a minimum that is worth half of the digits of the parameters: the cost has no more to tell, but the gradient has.
-    And where a solve ends no longer depends on how sums are rounded.
+    At a minimum this gives half of the digits of the parameters: the cost shows no more differences, but the gradient
+    does. The end of a solve also no longer depends on how sums are rounded.
     """
     return blind < MOST_BLIND and max(abs(change), decrement) <= ROUNDING * cost
 
@@ -95,23 +95,23 @@ def is_hopeless(predicted: float, cost: float, left: float) -> bool:
 
 
 def contraction(decrement: float, last: float) -> float:
-    """By how much a Gauss-Newton step with the decrement ``last`` shortened the way that is left; 0 if not known."""
+    """Factor by which a Gauss-Newton step with the decrement ``last`` reduced the remaining distance; 0 if unknown."""
     return math.sqrt(decrement / last) if last > 0.0 and decrement > 0.0 else 0.0
 
 
 def gradient_vanishes(decrement: float, cost: float, gtol: float, last: float) -> bool:
     """Whether the cosine between residuals and tangent space is below gtol.
 
-    Steps that shrink by a factor c each lie 1 / (1 - c) times as far from the minimum as the next one leads.
+    If each step shrinks by a factor c, the minimum is 1 / (1 - c) times as far away as the next step leads.
     """
     least = (1.0 - min(contraction(decrement, last), 0.9)) * gtol
     return decrement <= least * least * cost
 
 
 def one_step_left(decrement: float, cost: float, last: float, gtol: float, agreed: bool) -> bool:
-    """Whether the next Gauss-Newton step leads to the minimum, to half of gtol, by what the last one achieved.
+    """Whether the next Gauss-Newton step leads to the minimum within half of gtol, judging by the last one.
 
-    Believed only where that one was short already: how a long step contracts says nothing about the next.
+    Only trusted if the last step was already short: the contraction of a long step says nothing about the next.
     """
     rate = contraction(decrement, last)
     short = decrement <= 1e4 * gtol * gtol * cost and decrement <= LAST_STEP * cost and last <= SHORT_WAY * cost
@@ -122,7 +122,7 @@ def one_step_left(decrement: float, cost: float, last: float, gtol: float, agree
 
 
 def hardly_changes(change: float, predicted: float, cost: float, ftol: float) -> bool:
-    """Whether a step changed the cost by less than ftol, relatively, as predicted."""
+    """Whether the relative change of the cost by a step is below ftol, as predicted."""
     small = ftol * cost
     return abs(change) <= small and predicted <= small
 
@@ -133,8 +133,8 @@ def is_short(squared_length: float, squared_point: float, xtol: float) -> bool:
 
 
 def is_flat(reach: float, cost: float, count: int) -> bool:
-    """Whether the model promises next to nothing in the neighbourhood: ``reach`` for the best step there."""
-    # Also next to nothing in units of the parameters' standard errors: a tenth of one at most.
+    """Whether the model predicts almost no decrease in the neighbourhood; ``reach`` is that of the best step there."""
+    # Also almost nothing in units of the standard errors of the parameters: at most a tenth of one.
     return reach <= min(FLAT, 5e-3 / count) * cost
 
 

@@ -2,8 +2,8 @@ r"""Images: reading, checking, grey.
 
 An `Image` is a plane of numbers as the compiled kernels read it: uint8, uint16 or float32, rows first, one or three
 channels interleaved, with the value of one stored unit (1/255, 1/65535 or 1, so that integer images span 0 to 1 and
-floats are taken as they are) and, if some pixels are to be ignored, a mask. Grey uint8 images are used in place.
-What is made of images (blurred ones, pyramids) is in `problm.vision.images.pyramid`.
+floats are used unchanged) and, if some pixels are to be ignored, a mask. Grey uint8 images are used in place.
+Blurring and pyramids are in `problm.vision.images.pyramid`.
 
 Image files are not trusted: only formats that are pictures are opened (`FORMATS`), and their announced size is compared
 with a limit and with the size of the file before a pixel is decoded. The rest relies on Pillow's decoders.
@@ -28,10 +28,10 @@ from ...jit.njit import njit
 from ...support.files import explained
 
 MIN_SIDE = 16
-"""Least width and height of an image, in pixels."""
+"""Smallest width and height of an image, in pixels."""
 MAX_PIXELS = 2**28
 _LARGEST_FILE = 16 * MAX_PIXELS  # bytes: four 32-bit numbers per pixel
-"""Most pixels of an image (268 megapixels): a float32 copy of it takes a gigabyte."""
+"""Largest number of pixels of an image (268 megapixels): a float32 copy takes a gigabyte."""
 
 FORMATS = ("PNG", "JPEG", "MPO", "TIFF", "BMP", "GIF", "PPM", "WEBP", "JPEG2000", "TGA", "AVIF")
 """Formats that are read. Pillow knows more, some of which run other programs (EPS) or are hardly tested."""
@@ -69,7 +69,7 @@ class Image:
     unit: float
     """Value of one stored unit."""
     valid: Mask | None = None
-    """(rows, columns), False where a pixel is ignored; None where none is."""
+    """(rows, columns), False where a pixel is ignored; None if none is."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -98,7 +98,7 @@ class Image:
 
 
 def read_image(source: Source, name: str, mask: ArrayLike | None = None, *, color: bool = False) -> Image:
-    """Make an `Image` of what the user passed.
+    """Make an `Image` from the user's argument.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def read_image(source: Source, name: str, mask: ArrayLike | None = None, *, colo
 
 
 def pixels_of(source: Source, name: str) -> Plane:
-    """The pixels of what the user passed as they are, alpha channel and all."""
+    """The pixels of the user's argument unchanged, including an alpha channel."""
     if isinstance(source, (str, os.PathLike)):
         return _from_file(Path(source), name)
     if hasattr(source, "getbands") and hasattr(source, "size"):
@@ -232,7 +232,7 @@ def _from_file(path: Path, name: str) -> Plane:
         raise ValueError(f"{name}: {str(path)!r} is a folder; pass the name of an image file")
     with _readable(path, name):
         if not path.is_file():
-            raise ValueError("it is no file")
+            raise ValueError("it is not a regular file")
         if path.stat().st_size > _LARGEST_FILE:
             raise ValueError(f"it has more than {_LARGEST_FILE} bytes")
         # From memory, which bounds what Pillow reads: from a file it requests what a header announces.

@@ -27,7 +27,7 @@ _f8, _i8 = types.float64, types.int64
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-_ENOUGH = 1000  # errors that determine the noise to 2 %
+_ENOUGH = 1000  # number of errors that determine the noise to 2 %
 _GENERIC = np.array([0.7548776662466927, 0.5698402909980532, 0.8191725133961645, 0.6710436067037893])
 
 

@@ -31,9 +31,9 @@ _f8 = types.float64
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_PAIRS = 8000  # re-paired matches
-_NEAR = 500  # of them, the nearest to their epipolar lines, whose depths are used
-_NEIGHBOURS = 2.0  # wrong matches that an interval of depths is expected to hold
+_PAIRS = 8000  # number of re-paired matches
+_NEAR = 500  # number of those nearest to their epipolar lines, whose depths are used
+_NEIGHBOURS = 2.0  # expected number of wrong matches in an interval of depths
 
 
 class Depths:

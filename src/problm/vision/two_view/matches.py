@@ -22,19 +22,19 @@ from ...support.npy import load_arrays
 Array = NDArray[np.float64]
 Points = NDArray[Any]
 
-_TEXT_TO_MEMORY = 20  # bytes that a byte of text may take while it is read, as lists of floats
+_TEXT_TO_MEMORY = 20  # bytes of memory per byte of text while reading, as lists of floats
 _LARGEST_CAMERA = 1 << 20  # bytes of a file of camera matrices
-_LOOK_AT = 1_000  # rows for the first, cheap checks of the geometry: those at the start, which are near in memory
-_CHECK_UP_TO = 100_000  # rows up to which every number is checked; beyond, the solver names the first bad row it reads
+_LOOK_AT = 1_000  # first rows, which are close in memory, for cheap checks of the geometry
+_CHECK_UP_TO = 100_000  # rows up to which every number is checked; above, the solver names the first bad row it reads
 
 
 def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tuple[Points, Points]:
-    """Matches as two (N, 2) arrays of floats, or a ValueError that says what is wrong with them.
+    """Return matches as two (N, 2) arrays of floats; raise ValueError if something is wrong with them.
 
     Parameters
     ----------
     x1, x2 : (N, 2) points of image 1 and image 2.
-    minimum : least number of matches.
+    minimum : smallest number of matches.
     what : name of the model, for messages.
     """
     points = []
@@ -58,7 +58,7 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
         points.append(array)
     a, b = points
     if len(a) != len(b):
-        raise ValueError(f"x1 and x2 must have a row for each match, but x1 has {len(a)} and x2 has {len(b)}")
+        raise ValueError(f"x1 and x2 must have one row per match, but x1 has {len(a)} and x2 has {len(b)}")
     if len(a) < minimum:
         raise ValueError(f"{what}: at least {minimum} matches are needed, got {len(a)}")
     for name, array in (("x1", a), ("x2", b)):
@@ -235,7 +235,7 @@ def read_matches(path: str | Path) -> tuple[Array, Array]:
         refuse_holes(file, path)
     if path.stat().st_size > limit:
         raise ValueError(
-            f"{path} has {path.stat().st_size / 1e9:.1f} GB of text, and at most {limit / 1e9:.1f} GB are read: "
+            f"{path} has {path.stat().st_size / 1e9:.1f} GB of text, but at most {limit / 1e9:.1f} GB are read: "
             "save the matches with numpy.save"
         )
     try:

@@ -140,11 +140,11 @@ def choose_pose(pose: Array, rays: Array, voters: NDArray[np.bool_] | None = Non
     Parameters
     ----------
     rays : (n, 4) matches in calibrated coordinates.
-    voters : (n,) matches that count; all if not given.
+    voters : (n,) matches that count; by default all.
 
     Returns
     -------
-    The pose, (12,), the same numbers if it is the one given, and which of the voters are in front of its cameras.
+    The pose (12,), with the same numbers if it is the given one, and which of the voters are in front of its cameras.
     """
     flags = np.ones(len(rays), dtype=np.bool_) if voters is None else voters.copy()
     best: Array = _vote(pose, rays, flags)
