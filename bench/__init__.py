@@ -1,4 +1,4 @@
-"""The paper, reproduced: every figure, with peers, by one harness. Outside the package; uses its public names.
+"""Reproduction of every figure of the paper, with peers, by one harness. Not part of the package.
 
-``python -m bench all`` runs everything on data that it makes itself; see `bench.harness.run` for how it measures.
+``python -m bench all`` runs everything on simulated data; `bench.harness.run` explains how it measures.
 """

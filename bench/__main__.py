@@ -21,20 +21,20 @@ def parser() -> argparse.ArgumentParser:
 
     p = argparse.ArgumentParser(prog="problm bench", description="The paper's experiments, with peers.")
     p.add_argument("names", nargs="+", metavar="NAME", choices=[*NAMES, "all"], help=f"{', '.join(NAMES)}, or all")
-    p.add_argument("--data", help="folder of the real data sets; without it: stand-ins made from the seed")
+    p.add_argument("--data", help="folder of the real data sets; default: stand-ins made from the seed")
     p.add_argument(
         "-o", "--output", type=Path, default=Path("out/bench"), help="folder for the results (default: out/bench)"
     )
     p.add_argument(
         "--scale", choices=SCALES, default="default", help="how many runs: %(choices)s (default: %(default)s)"
     )
-    p.add_argument("--seed", type=int, default=2020, help="of data and starts (default: %(default)s)")
+    p.add_argument("--seed", type=int, default=2020, help="seed of data and starts (default: %(default)s)")
     p.add_argument("--workers", type=int, help="processes where time is not measured (default: all cores)")
     p.add_argument(
         "--publish",
         type=Path,
         metavar="DIR",
-        help="write the tables there, too (the committed ones: bench/results/reproduction)",
+        help="also write the tables to this folder (committed ones: bench/results/reproduction)",
     )
     p.add_argument("--force", action="store_true", help="replace files in the output folder that problm did not write")
     p.add_argument("--no-figures", action="store_true", help="leave out the SVG and PNG files")
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; returns 0, or 1 when a run of an experiment failed."""
+    """Run; return 0, or 1 if a run of an experiment failed."""
     single_thread()
     options = parser().parse_args(arguments)
     try:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             force=options.force,
         )
     except KeyboardInterrupt:
-        print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
+        print("interrupted: the same command continues where this one stopped", file=sys.stderr)
         return 130
 
 
@@ -75,7 +75,7 @@ def execute(
     publish: Path | None = None,
     force: bool = False,
 ) -> int:
-    """Run the named experiments and write everything that belongs to them into ``output``."""
+    """Run the named experiments and write all their files into ``output``."""
     from .harness import environment, record
     from .harness.report import write_report
     from .harness.summary import describe
@@ -104,7 +104,7 @@ def execute(
         known = environment.describe(settings, [e], time.monotonic() - started)
         found = summary.as_dict()
         record.write(output, e.name, describe(summary), found, known, quiet=True)
-        if publish:  # what is drawn can be made again, and is large
+        if publish:  # figures are large and can be made again
             told = {k: v for k, v in found.items() if k not in ("panels", "pictures")}
             record.write(publish, e.name, describe(summary), told, known, quiet=True)
     progress.finish()

@@ -20,7 +20,7 @@ exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "dollarmath", "deflist", "fieldlist"]
 myst_heading_anchors = 3
 
-# A name in single backticks in a docstring is a Python object where there is one, and code where there is not.
+# A name in single backticks in a docstring is a Python object if there is one, and code otherwise.
 default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"

@@ -1,4 +1,4 @@
-"""Makes ``docs/readme.png``: a fit, and how far it gets with how much work. Run it when the solver has changed."""
+"""Make ``docs/readme.png``: a fit, and its cost against the work done. Run it when the solver has changed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Writes the measured tables into README.md, from the files in ``bench/results``: none of their figures is typed."""
+"""Write the measured tables into README.md from the files in ``bench/results``, so that no figure is typed by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def work() -> str:
 
 
 def peers() -> str:
-    """How many times as fast as the peers, where we lose too."""
+    """Speed relative to the peers, including the rows where we are slower."""
     lines = ["| | size | against | times as fast |", "|---|---:|---|---:|"]
 
     def add(task: str, size: str, peer: str, ratio: float) -> None:

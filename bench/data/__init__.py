@@ -1,1 +1,1 @@
-"""The problems that are measured: made ones with fixed seeds, and real data from ``PROBLM_DATA``."""
+"""The problems that are measured: simulated ones with fixed seeds, and real data from ``PROBLM_DATA``."""

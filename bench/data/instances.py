@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def curve(made: Made) -> Solvable:
-    """A problem of `bench.data.problems`, its residuals computed by NumPy."""
+    """A problem of `bench.data.problems` with residuals computed by NumPy."""
     dim = int(made.manifold.dim) if made.manifold is not None else len(made.starts[0])
     retract = made.manifold.retract if made.manifold is not None else None
 
@@ -122,7 +122,7 @@ class _Matrix(Wrapper):
 
 
 def alignment(first: Any, second: Any, start: Array | None = None) -> Solvable:
-    """Photometric error of a homography, from a start in pixels (the identity if not given).
+    """Photometric error of a homography, from a start in pixels (by default the identity).
 
     Batches use the averaged gradients of the paper (ESM), all pixels together the exact gradient; LM and L-BFGS use
     the exact gradient throughout.
@@ -145,7 +145,7 @@ def alignment(first: Any, second: Any, start: Array | None = None) -> Solvable:
 
 
 def bundle(tracks: Tracks) -> Solvable:
-    """Weak-perspective bundle adjustment, points eliminated: one block a point."""
+    """Weak-perspective bundle adjustment with eliminated points: one block per point."""
     from problm.vision.bundle.affine import AffineProblem
 
     start = np.concatenate([tracks.rotations.ravel(), tracks.translations[:, :2].ravel()])

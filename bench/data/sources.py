@@ -1,6 +1,6 @@
-"""The real data sets, where a folder with them is given: image pairs, matches with ground truth, a reconstruction.
+"""The real data sets, if their folder is given: image pairs, matches with ground truth, a reconstruction.
 
-What is in them, and under which terms, their own README says. A file that is missing is an error that names it.
+Their README describes content and terms. A missing file raises an error that names it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from .stand_ins import Matches, Tracks
 Array = NDArray[np.float64]
 
 PAPER_PAIRS = ("head", "hartley", "unionhouse", "oldclassicswing", "johnssonb", "napiera")
-"""Fig. 1, in its order."""
+"""Image pairs of Fig. 1, in its order."""
 MORE_PAIRS = ("barrsmith", "library", "elderhalla", "sene")
-"""In the place of the supplement's four (its Fig. 4 uses pairs of ETH3D)."""
+"""Image pairs in place of the four of the supplement (its Fig. 4 uses pairs of ETH3D)."""
 
 
 def adelaide_files(data: str, name: str) -> tuple[str, str]:
@@ -33,7 +33,7 @@ def adelaide_files(data: str, name: str) -> tuple[str, str]:
 
 
 def adelaide_images(data: str, name: str, most: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The two images in grey, halved until they have at most so many pixels."""
+    """The two images in grey, halved until they have at most ``most`` pixels."""
     from problm.vision.images.image import read_image
     from problm.vision.images.pyramid import halve
 
@@ -56,7 +56,7 @@ def strecha_pairs(data: str) -> list[str]:
 
 
 def strecha(data: str, pair: str, seed: int, *, within: float | None = None) -> Matches:
-    """The putative matches of a pair, shuffled; with ``within`` only those that fit the true pose so well [pixels]."""
+    """The putative matches of a pair, shuffled; with ``within`` only those within that many pixels of the true pose."""
     scene, numbers = pair.split("/")
     first, second = numbers.split("_")
     folder = Path(data, "strecha", scene)
@@ -96,8 +96,8 @@ def sampson(x1: Array, x2: Array, K: Array, R: Array, t: Array) -> Array:
 def castle_tracks(data: str, views: int, points: int | None, seed: int) -> Tracks:
     """Adjacent views of the COLMAP model and the points that all of them see, with perturbed cameras.
 
-    The last three views share 818 points (the paper's problem has 802); of five adjacent views that share most,
-    ``points`` are drawn (the paper has 212).
+    The last three views share 818 points (the paper's problem has 802); from the five adjacent views that share most,
+    ``points`` points are drawn (the paper has 212).
     """
     from scipy.spatial.transform import Rotation
 
@@ -129,7 +129,7 @@ def castle_tracks(data: str, views: int, points: int | None, seed: int) -> Track
 
 
 def _normalised(camera: object, xy: Array) -> Array:
-    """A pixel as a ray, distortion undone by a fixed-point iteration on the camera's own projection."""
+    """A pixel as a ray; distortion is inverted by a fixed-point iteration on the camera's own projection."""
     from typing import Any
 
     c: Any = camera
@@ -145,8 +145,8 @@ def _normalised(camera: object, xy: Array) -> Array:
 def plane_start(data: str, name: str, offset: float, seed: int, shape: tuple[int, ...]) -> Array:
     """A start for aligning a pair: the homography of its largest labelled plane, corners moved by ``offset`` widths.
 
-    From the identity these wide pairs lead every method somewhere else; near the plane there is a minimum to find.
-    ``shape`` is that of image 1 as it is used, maybe halved.
+    From the identity every method ends somewhere else on these wide pairs; near the plane there is a minimum to find.
+    ``shape`` is that of image 1 as used, possibly halved.
     """
     from problm.vision.images.image import read_image
 
@@ -170,7 +170,7 @@ def plane_start(data: str, name: str, offset: float, seed: int, shape: tuple[int
 
 
 def _fit_homography(a: Array, b: Array) -> Array:
-    """Robust homography by OpenCV if it is there, else a linear fit."""
+    """Robust homography by OpenCV if it is installed, else a linear fit."""
     try:
         import cv2
     except ImportError:

@@ -1,7 +1,7 @@
 """Data for a fresh machine: rendered textured scenes, simulated cameras with pixel noise and outliers.
 
-They stand in for the photographs, matches and reconstructions of the paper wherever those are not at hand. Everything
-follows from a seed.
+They replace the photographs, matches and reconstructions of the paper if those are not available. Everything follows
+from a seed.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Pair:
 
 
 def image_pair(seed: int, height: int = 480, width: int = 640, shift: float = 0.006) -> Pair:
-    """A facade seen twice, with a foreground that moves differently (parallax), noise, and 8 bits a pixel.
+    """A facade seen twice, with a foreground that moves differently (parallax), noise, and 8 bits per pixel.
 
     Parameters
     ----------
-    seed : of everything.
-    height, width : of both images.
-    shift : how far the corners move, in widths of the image (standard deviation).
+    seed : random seed.
+    height, width : size of both images.
+    shift : standard deviation of the shift of the corners, in widths of the image.
     """
     rng = np.random.default_rng(seed)
     shift *= width
@@ -84,7 +84,7 @@ def image_pair(seed: int, height: int = 480, width: int = 640, shift: float = 0.
 
 
 def homography_between(a: Array, b: Array) -> Array:
-    """The homography (3, 3) that takes four points (4, 2) to four others."""
+    """The homography (3, 3) that maps four points (4, 2) to four others."""
     rows = []
     for (x, y), (u, v) in zip(a, b, strict=True):
         rows.append([x, y, 1, 0, 0, 0, -u * x, -u * y, -u])
@@ -94,7 +94,7 @@ def homography_between(a: Array, b: Array) -> Array:
 
 
 def _look(plane: Array, warp: Array, height: int, width: int, margin: int) -> Array:
-    """The plane as a camera sees it whose pixels are ``warp`` times the plane's."""
+    """The plane as seen by a camera whose pixels are ``warp`` times those of the plane."""
     y, x = np.mgrid[:height, :width].astype(float)
     m = np.linalg.inv(warp)
     z = m[2, 0] * x + m[2, 1] * y + m[2, 2]
@@ -111,11 +111,11 @@ class Matches:
     """(n, 2) pixels in image 1."""
     x2: Array
     K: Array
-    """(3, 3), of both cameras."""
+    """(3, 3) camera matrix of both views."""
     R: Array
     """(3, 3): x2 ~ R x1 + t."""
     t: Array
-    """(3,), of unit length."""
+    """(3,) unit vector."""
     inlier: NDArray[np.bool_]
 
 
@@ -124,9 +124,9 @@ def matches(seed: int, n: int = 2000, inliers: float = 1.0, noise: float = 0.5) 
 
     Parameters
     ----------
-    seed : of everything.
-    n : matches in all.
-    inliers : share of right ones.
+    seed : random seed.
+    n : number of matches.
+    inliers : share of correct matches.
     noise : standard deviation of each coordinate, in pixels.
     """
     rng = np.random.default_rng(seed)
@@ -175,7 +175,7 @@ class Tracks:
     translations: Array
     """(C, 3), perturbed."""
     depths: Array
-    """(P,): of the points at the start, fixed."""
+    """(P,) fixed depths of the points at the start."""
 
 
 def tracks(seed: int, views: int, points: int, noise: float = 3e-4) -> Tracks:

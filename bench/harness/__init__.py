@@ -1,1 +1,1 @@
-"""How experiments are run, recorded, checked and drawn; knows no problem and no peer."""
+"""Runs, records, checks and draws experiments; independent of problems and peers."""

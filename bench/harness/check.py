@@ -1,11 +1,11 @@
-"""``make bench-check``: does a measured ratio fall behind the committed baseline by more than its noise?
+"""``make bench-check``: check that no measured ratio falls behind the committed baseline by more than its noise.
 
     python -m bench.harness.check [--update] [--rounds 2]
 
-Runs the experiments with ratios worth guarding at the scale ``check``, without peers, on stand-ins, and compares with
-``bench/results/baseline.json``. Ratios and counts of evaluations depend on code and seed only, so their noise is that
-of the small sample of starts; ratios of seconds also on the machine, and get more room. What fails is measured once
-more: only what falls behind every time is a regression.
+Runs the experiments with guarded ratios at the scale ``check``, without peers, on stand-ins, and compares with
+``bench/results/baseline.json``. Ratios of evaluations depend only on code and seed, so their noise is that of the small
+sample of starts. Ratios of seconds also depend on the machine, and get more tolerance. What fails is measured again:
+only what falls behind every time is a regression.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def measured(settings: Settings, names: Sequence[str] = GUARDED) -> Ratios:
 
 
 def room(name: str, *noises: float) -> float:
-    """How far a number may fall, relatively: its noise, within limits."""
+    """Largest relative fall of a number: its noise, within limits."""
     least = LEAST_NOISE["seconds" if "seconds" in name else "else"]
     return min(
         max(least, *(n for n in noises if math.isfinite(n))) if any(map(math.isfinite, noises)) else 0.5, MOST_NOISE
@@ -57,7 +57,7 @@ def room(name: str, *noises: float) -> float:
 def compare(
     baseline: Mapping[str, Mapping[str, Any]], current: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """A row for each guarded number: baseline, now, the limit, and whether it holds."""
+    """One row per guarded number: baseline, present value, limit, and whether it holds."""
     rows = []
     for name, old in baseline.items():
         new = current.get(name)
@@ -71,7 +71,7 @@ def compare(
 
 
 def finite(ratios: Ratios) -> Ratios:
-    """JSON has no infinity: an unknown noise is None; numbers that could not be measured are left out."""
+    """Replace an unknown noise by None, as JSON has no infinity, and leave out numbers that could not be measured."""
     out = {}
     for name, entry in ratios.items():
         if math.isfinite(entry["value"]):
@@ -94,12 +94,12 @@ def describe(ratios: Ratios) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if everything holds, 1 if something fell behind, 2 without a baseline."""
+    """Return 0 if everything holds, 1 if something fell behind, 2 without a baseline."""
     single_thread()
     p = argparse.ArgumentParser(prog="python -m bench.harness.check", description=(__doc__ or "").split("\n")[0])
     p.add_argument("--update", action="store_true", help="write the baseline instead of comparing with it")
     p.add_argument("--baseline", type=Path, default=BASELINE)
-    p.add_argument("--rounds", type=int, default=2, help="how often what fails is measured (default: %(default)s)")
+    p.add_argument("--rounds", type=int, default=2, help="how often failing ratios are measured (default: %(default)s)")
     p.add_argument("--only", nargs="+", choices=GUARDED, default=list(GUARDED))
     options = p.parse_args(arguments)
     settings = Settings(None, "check")

@@ -1,4 +1,4 @@
-"""On what the numbers were measured: machine, versions, settings."""
+"""Description of the environment of a measurement: machine, versions, settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PEERS = ("opencv-python-headless", "poselib", "pyceres", "optimistix", "jaxopt",
 
 
 def versions(more: Sequence[str] = PEERS) -> dict[str, str]:
-    """Versions of Python, of the packages that every fit uses, and of those of ``more`` that are installed."""
+    """Versions of Python, of the packages that every fit uses, and of the installed packages among ``more``."""
     found = {"python": platform.python_version()}
     for name in (*PACKAGES, *more):
         try:
@@ -28,7 +28,7 @@ def versions(more: Sequence[str] = PEERS) -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores and memory; nothing that names the machine."""
+    """Processor, cores and memory, but not the name of the machine."""
     model = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -48,7 +48,7 @@ def machine() -> dict[str, Any]:
 
 
 def describe(settings: Settings, experiments: Sequence[Experiment], seconds: float) -> dict[str, Any]:
-    """When, on what and how the experiments were run."""
+    """Date, machine and settings of a run of the experiments."""
     shown = asdict(settings)
     shown["data"] = "real data sets" if settings.data else "stand-ins"
     return {

@@ -1,4 +1,4 @@
-"""Panels of a summary as SVG and PNG files, one file a panel, named by the number of the paper's figure."""
+"""Panels of a summary as SVG and PNG files, one file per panel, named by the number of the paper's figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .summary import Panel, Picture, Summary
 
 
 def draw(summary: Summary, folder: Path) -> list[Path]:
-    """Draw all panels and pictures; returns the files."""
+    """Draw all panels and pictures; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, panel in enumerate(summary.panels, 1):

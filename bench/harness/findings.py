@@ -13,14 +13,14 @@ from .summary import Panel, Series, Table
 from .traces import best_costs, bootstrap_noise, by_method, cost_at, median, quantile, seconds_to, total_units, units_to
 
 SAME = 1e-3
-"""Costs within this of F*, relatively, count as the same minimum."""
+"""Relative distance from F* within which costs count as the same minimum."""
 LMS = ("lm", "lm-tenfold")
-"""The two plain LMs; what is compared is always the better of them."""
+"""The two plain LMs; comparisons use the better of them."""
 
 
 def goals(records: Sequence[Record], reference: str = "best") -> dict[tuple[str, int], float]:
-    """F* of each case and start: ``"best"``, the lowest cost of any method from any start; or ``"lm"``, where the
-    better LM ends from this very start, for costs with so many minima that the lowest is a matter of luck."""
+    """F* of each case and start: ``"best"`` is the lowest cost of any method from any start; ``"lm"`` is where the
+    better LM ends from the same start, for costs with so many minima that finding the lowest is luck."""
     best = best_costs(records)
     found = {}
     for r in records:
@@ -84,7 +84,7 @@ def ratios_to(
     slow: Sequence[str] = LMS,
     reference: str = "best",
 ) -> list[float]:
-    """For each case and start from which both arrive: what the better LM needs over what ``fast`` needs."""
+    """Ratio of what the better LM needs to what ``fast`` needs, for each case and start from which both arrive."""
     goal = goals(records, reference)
     needed: dict[tuple[str, int], dict[str, float]] = {}
     for r in records:
@@ -100,7 +100,7 @@ def ratios_to(
 
 
 def speedup(records: Sequence[Record], fast: str, level: float = 1.01, reference: str = "best") -> dict[str, float]:
-    """Median ratio in seconds and in passes, with how many comparisons there were."""
+    """Median ratio in seconds and in passes, with the number of comparisons."""
     seconds, passes = (
         ratios_to(records, fast, level, measure, reference=reference) for measure in (seconds_to, units_to)
     )
@@ -110,7 +110,7 @@ def speedup(records: Sequence[Record], fast: str, level: float = 1.01, reference
 def guarded(
     name: str, records: Sequence[Record], fast: str = "default", level: float = 1.01, reference: str = "best"
 ) -> dict[str, dict[str, float]]:
-    """Ratios for the regression gate, with their noise: in passes (of the sample of starts only) and in seconds."""
+    """Ratios for the regression check with their noise: in passes (noise of the starts only) and in seconds."""
     rng = np.random.default_rng(0)
     out = {}
     for unit, measure in (("passes", units_to), ("seconds", seconds_to)):
@@ -121,7 +121,7 @@ def guarded(
 
 
 def times(ratio: float) -> str:
-    """A ratio in words; runs that never arrive have none."""
+    """A ratio as text; runs that never arrive have none."""
     return f"{ratio:.2g} times" if math.isfinite(ratio) else "an unknown number of times (no pair of runs arrived)"
 
 
@@ -133,7 +133,7 @@ def verdict_of(paper_ratio: float, default_ratio: float, least: float = 1.2) -> 
 
 
 def cost_profiles(title: str, records: Sequence[Record], methods: Sequence[Method], budget: float) -> Panel:
-    """The paper's profile: the share of runs that hold a cost of at most tau f* when the budget [s] is spent."""
+    """The paper's profile: the share of runs with a cost of at most tau f* at the end of the budget in seconds."""
     best = best_costs(records)
     taus = np.concatenate([1.0 + np.geomspace(1e-4, 1.0, 60), np.geomspace(2.0, 100.0, 40)[1:]])
     series = []
@@ -150,7 +150,7 @@ def cost_profiles(title: str, records: Sequence[Record], methods: Sequence[Metho
 
 
 def share_within(records: Sequence[Record], method: str, budget: float, tau: float = 1.01) -> float:
-    """Share of a method's runs that hold a cost of at most tau f* when the budget is spent."""
+    """Share of a method's runs with a cost of at most tau f* at the end of the budget."""
     best = best_costs(records)
     runs = [r for r in records if r["method"] == method and "cost" in r]
     return sum(cost_at(r, budget) <= tau * best[r["case"]] for r in runs) / len(runs) if runs else math.nan

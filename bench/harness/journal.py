@@ -1,4 +1,4 @@
-"""Records that survive a kill: one JSON object a line, the first line says what the run was asked for."""
+"""Records that survive a kill: one JSON object per line; the first line holds the settings of the run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SYNC_SECONDS = 1.0
 
 
 class Journal:
-    """A file of records, each written in one piece; opening it takes up where a killed run stopped.
+    """A file of records, each written at once; opening it resumes where a killed run stopped.
 
     Parameters
     ----------
     path : the file.
-    header : what must be equal for records to be taken up. A journal with another header is renamed to ``*.old``.
+    header : what must be equal for records to be reused. A journal with another header is renamed to ``*.old``.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
@@ -30,14 +30,14 @@ class Journal:
         if path.exists() and whole == 0:
             path.replace(path.with_suffix(path.suffix + ".old"))
         self._file: IO[bytes] = open(path, "r+b" if whole else "xb")  # noqa: SIM115
-        self._file.truncate(whole)  # a line that the kill cut in two
+        self._file.truncate(whole)  # drop a line that the kill left incomplete
         self._file.seek(whole)
         self._synced = time.monotonic()
         if not whole:
             self._write(self.header)
 
     def _take_up(self) -> int:
-        """Read what is there; returns the length of the whole lines, 0 if it belongs to another run."""
+        """Read the existing records; return the length of complete lines, 0 if they belong to another run."""
         data = self.path.read_bytes()
         whole = data.rfind(b"\n") + 1
         lines = data[:whole].splitlines()

@@ -1,8 +1,8 @@
 """Our methods: plain LM, the paper's variants, the default, and L-BFGS on the same cost.
 
-All but the last are one call of the project's only loop with another acceptance policy. What they start from, when they
-stop and what they are allowed to know is the same; only the damping differs where the paper has its own
-(``lambda I``, times or divided by ten), and LM is run with both.
+All but the last are one call of the project's only loop with another acceptance policy. Starts, stopping rules and
+available information are the same. Only the damping differs where the paper has its own (``lambda I``, multiplied or
+divided by ten), and LM is run with both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .run import Method, Outcome, Run
 
 LINEAR = Loss.named("linear")
 JACOBIAN = 3.0
-"""What a Jacobian row counts for beside a residual, in units of evaluations."""
+"""Cost of a row of the Jacobian in units of a residual evaluation."""
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Solvable:
     starts: Sequence[Any]
     loss: Loss = LINEAR
     levels: int = 1
-    """Of graduated non-convexity; 1 is a plain solve."""
+    """Levels of graduated non-convexity; 1 is a plain solve."""
     flat: Flat | None = None
-    """The same cost in a flat space, for methods that know no manifolds."""
+    """The same cost in a flat space, for methods without manifolds."""
     extra: Any = None
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ def lbfgs(instance: Solvable, start: int, seed: int, options: Mapping[str, Any])
     """SciPy's L-BFGS-B on the mean cost over all residuals, with our gradient; memory of 10, SciPy's line search.
 
     The gradient comes from the pass that also sums J^T J, which it does not need: its seconds are up to a third too
-    long where d = 8. Its numbers of evaluations are not touched by that.
+    long for d = 8. Its numbers of evaluations are not affected.
     """
     from scipy.optimize import minimize
 
@@ -141,10 +141,10 @@ def lbfgs(instance: Solvable, start: int, seed: int, options: Mapping[str, Any])
 
 
 class Padded(Wrapper):
-    """The same problem with a block too many, so that its own N blocks never count as everything.
+    """The same problem with one extra block, so that its own N blocks never count as all blocks.
 
-    With ``max_batch=N`` this runs Algorithm 1 *as printed*, which applies its test at K = N too: where the test fails
-    there, the printed algorithm repeats the same rejected step for ever, and the solve ends (status: batch limit). The
+    With ``max_batch=N`` this runs Algorithm 1 *as printed*, which applies its test also at K = N: if the test fails
+    there, the printed algorithm repeats the same rejected step forever, and the solve ends (status: batch limit). The
     extra block is never evaluated.
     """
 
@@ -189,5 +189,5 @@ LBFGS = Method("lbfgs", "L-BFGS", lbfgs, "#b8860b")
 ALGORITHM_1 = Method("algorithm-1", "Algorithm 1 as printed", algorithm_1, "#8b0000")
 
 FIGURE = (LM, LM_TENFOLD, PAPER, RELAXED, PRINTED, DEFAULT)
-"""What the paper's own figures show, and ours."""
+"""Methods in the paper's figures, and ours."""
 EVERYTHING = (LM, LM_TENFOLD, PAPER, AUTHORS, RELAXED, RELAXED_0, PRINTED, DEFAULT)

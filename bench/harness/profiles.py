@@ -26,7 +26,7 @@ def performance_profile(needed: ArrayLike, taus: ArrayLike) -> Array:
 
     Parameters
     ----------
-    needed : (problems, methods) positive numbers; inf or nan where a method failed.
+    needed : (problems, methods) positive numbers; inf or nan if a method failed.
     taus : (k,) ratios from 1.
 
     Returns
@@ -43,7 +43,7 @@ def performance_profile(needed: ArrayLike, taus: ArrayLike) -> Array:
     if t.ndim != 2:
         raise ValueError(f"needed must have shape (problems, methods), got {t.shape}")
     if np.nanmin(t, initial=np.inf) <= 0:
-        raise ValueError("needed must be positive: what takes no time has no ratio")
+        raise ValueError("needed must be positive: a time of zero has no ratio")
     t = np.where(np.isnan(t), np.inf, t)
     best = t.min(axis=1, keepdims=True)
     solved = np.isfinite(best)

@@ -1,4 +1,4 @@
-"""A bar with the time left."""
+"""A progress bar with the remaining time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _WIDTH = 24
 
 
 class Progress:
-    """Progress over several experiments. On a terminal one line in place; elsewhere a line every tenth.
+    """Progress over several experiments: one line in place on a terminal, elsewhere one line per tenth.
 
-    The time left of the running experiment follows from its own pace; of those not begun, from what they are
-    expected to take, corrected by how wrong that was so far.
+    The remaining time of the running experiment follows from its pace, that of the others from their expected times,
+    corrected by the errors of these so far.
     """
 
     def __init__(self, expected: dict[str, float], stream: TextIO | None = None) -> None:

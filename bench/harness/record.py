@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Median, least and greatest of repeats, and all of them."""
+    """Median, smallest and largest of repeats, and all values."""
     return {
         "median": float(f"{statistics.median(values):.5g}"),
         "least": float(f"{min(values):.5g}"),
@@ -31,7 +31,7 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 
 def told(found: dict[str, Any], unit: str = "", digits: int = 3) -> str:
-    """A spread as text: median (least to greatest)."""
+    """A spread as text: median (smallest to largest)."""
     middle, least, greatest = (f"{found[k]:.{digits}g}" for k in ("median", "least", "greatest"))
     space = " " if unit else ""
     return f"{middle}{space}{unit} ({least} to {greatest})"
@@ -42,7 +42,7 @@ def verdict(met: bool) -> str:
 
 
 def about(*, seconds: float, seed: int | None = None, packages: Sequence[str] = ()) -> dict[str, Any]:
-    """When and on what a result was measured; ``packages`` are those whose versions matter beside the usual ones."""
+    """Date and machine of a result; ``packages`` are those whose versions matter besides the usual ones."""
     return {
         "when": now(), "seconds": round(seconds, 1), "seed": seed, "code": code_digest(),
         "machine": environment.machine(), "versions": environment.versions(packages),
@@ -50,7 +50,7 @@ def about(*, seconds: float, seed: int | None = None, packages: Sequence[str] = 
 
 
 def foot(known: Mapping[str, Any]) -> str:
-    """The last paragraph of a text; what was not recorded is left out."""
+    """The last paragraph of a text, from what was recorded."""
     machine = known.get("machine", {})
     parts = [f"Measured {known['when'][:10]}" + (f" on {machine['processor']}" if "processor" in machine else "")]
     if "cores" in machine:
@@ -75,17 +75,17 @@ def write(
     Parameters
     ----------
     folder
-        Where to; made if it is not there.
+        Output folder; created if necessary.
     name
-        Of the files, without a suffix.
+        Name of the files, without suffix.
     text
         Paragraphs; the first one is the title.
     data
-        What was measured: numbers, text, lists and dicts; NumPy's numbers and arrays, too.
+        The measurements: numbers, text, lists and dicts, also NumPy numbers and arrays.
     known
-        What `about` returns.
+        The result of `about`.
     quiet
-        Do not print.
+        Whether not to print.
     """
     folder.mkdir(parents=True, exist_ok=True)
     content = {"about": dict(known), "data": plain(data)}

@@ -1,20 +1,20 @@
-"""The one runner of all experiments: problems x methods x starts x repeats, measured alike.
+"""The runner of all experiments: problems x methods x starts x repeats, all measured in the same way.
 
-An experiment is a description (`Experiment`): which cases, which methods, how often, what to say about the records.
-The runner does the rest, the same for every method:
+An experiment is a description (`Experiment`): cases, methods, repeats, and a summary of the records. The runner does
+the rest, the same for every method:
 
 * **Equal starts and stopping rules.** A method gets an instance, the number of a start and a seed, nothing else; the
-  tolerances stand in the experiment.
-* **Honest clocks.** A method returns the *points* it visited and when (`Outcome.path`). The cost over all residuals is
-  computed from them afterwards, outside the clock, for all methods alike (`measure`). Before its first timed run on a
-  case each method runs once unrecorded, so that nobody's compilation or first touch of memory is timed.
-* **The clock is CPU time** of the process, for everybody: all methods run on one thread, so on a quiet machine it is
-  the time one waits, and on a busy one it still is what the method costs (`cpu_clock`).
-* **Interleaved repeats.** For one start all methods run in turn, in an order that rotates from repeat to repeat, so
-  that a slow spell of the machine hits everyone. The garbage collector is held off during a run.
-* **Resumable.** Every record is one line of a journal, written and flushed at once; a run that was killed goes on
-  behind the last whole line. A journal of other settings or other code is put aside, never mixed.
-* **Parallel** over starts and cases where seconds are not what is measured (`timed=False`).
+  tolerances are those of the experiment.
+* **Fair clocks.** A method returns the *points* it visited and when (`Outcome.path`). The cost over all residuals is
+  computed from them afterwards, outside the clock, for all methods (`measure`). Before its first timed run on a case
+  each method runs once unrecorded, so that compilation and first use of memory are not timed.
+* **The clock is CPU time** of the process for all methods. All run on one thread, so on a quiet machine it is the
+  elapsed time, and on a busy one it is still the cost of the method (`cpu_clock`).
+* **Interleaved repeats.** For each start all methods run in turn, in an order that rotates from repeat to repeat, so
+  that slow periods of the machine affect all. The garbage collector is disabled during a run.
+* **Resumable.** Every record is one line of a journal, written and flushed at once; a killed run resumes after the last
+  complete line. A journal of other settings or other code is set aside, never mixed.
+* **Parallel** over starts and cases if seconds are not measured (`timed=False`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _WARM_UP = {"max_iter": 4}
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run of the benchmarks is asked for."""
+    """Settings of a run of the benchmarks."""
 
     data: str | None = None
-    """Folder of the real data sets; None: stand-ins that are made from the seed."""
+    """Folder of the real data sets; None: stand-ins made from the seed."""
     scale: str = "default"
     """``"check"`` (seconds), ``"default"`` (all in 15 minutes on 2 cores) or ``"paper"`` (its numbers of runs)."""
     seed: int = 2020
@@ -63,7 +63,7 @@ class Settings:
             raise FileNotFoundError(f"data: there is no folder {self.data!r}; leave it out to use stand-ins")
 
     def pick(self, check: Any, default: Any, paper: Any) -> Any:
-        """The value that belongs to the scale."""
+        """The value for the scale."""
         return {"check": check, "default": default, "paper": paper}[self.scale]
 
 
@@ -73,27 +73,27 @@ class Instance(Protocol):
     starts: Sequence[Any]
 
     def cost(self, theta: Any) -> float:
-        """Cost over all residuals, under the loss that counts."""
+        """Cost over all residuals under the final loss."""
         ...
 
 
 @dataclass(frozen=True)
 class Case:
-    """One problem. ``load`` is called in the process that runs it, and only if something is left to run."""
+    """One problem. ``load`` is called in the process that runs it, and only if there is something to run."""
 
     name: str
     load: Callable[[], Any]
     starts: int = 1
     repeats: int = 1
-    """How often each start is run by each method."""
+    """Number of runs of each method from each start."""
 
 
 @dataclass
 class Outcome:
-    """What one run of a method gave."""
+    """Result of one run of a method."""
 
     seconds: list[float] = field(default_factory=list)
-    """When each point of the path was reached, from the start of the run."""
+    """Seconds from the start of the run to each point of the path."""
     path: list[Any] = field(default_factory=list)
     """The points; the same object again means that the point has not moved."""
     batch: list[int] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Outcome:
     total_residual_passes: float = math.nan
     total_jacobian_passes: float = math.nan
     x: Any = None
-    """Where it ended."""
+    """Final point."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further numbers for the record: inliers, counts of verdicts, ..."""
 
@@ -124,7 +124,7 @@ class Method:
     version: Callable[[], str | None] = lambda: "built in"
     """Version of what runs it, or None if that is not installed."""
     peer: bool = False
-    """Only tells where it ended. Does its own warming up, outside the clock, if it needs any."""
+    """Only reports its final point. Does its own warm-up, outside the clock, if it needs one."""
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ class Experiment:
     source: str
     """``"module:name"`` of this object, for worker processes."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Equal for all methods: tolerances, budgets."""
+    """Options that are equal for all methods: tolerances, budgets."""
     timed: bool = True
     expected_seconds: float = 60.0
-    """At the default scale; only for the estimate of the time left."""
+    """Expected seconds at the default scale, only for the estimate of the remaining time."""
 
     def available(self) -> dict[str, tuple[Method, str]]:
         """The methods that can run here, with their versions."""
@@ -172,7 +172,7 @@ class Task:
 
 
 def tasks(experiment: Experiment, cases: Sequence[Case], settings: Settings) -> Iterator[Task]:
-    """All runs in the order in which they are made: methods innermost, rotating."""
+    """All runs in order: methods innermost, rotating."""
     keys = list(experiment.available())
     for number, case in enumerate(cases):
         for start in range(case.starts):
@@ -186,7 +186,7 @@ def run(
     experiment: Experiment, settings: Settings, output: Path, *, workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Record]:  # fmt: skip
-    """Run what the journal in ``output`` does not hold yet; returns all records."""
+    """Run what the journal in ``output`` does not hold yet; return all records."""
     cases = list(experiment.cases(settings))
     todo = list(tasks(experiment, cases, settings))
     with Journal(output / "raw" / f"{experiment.name}.jsonl", fingerprint(experiment, settings)) as journal:
@@ -209,7 +209,7 @@ def _serial(
     current, instance, warm = -1, None, set[str]()
     for task in left:
         if task.case != current:
-            instance = None  # let go of the last one first: images and columns are large
+            instance = None  # release the last one first: images and columns are large
             instance, current, warm = cases[task.case].load(), task.case, set()
         method = methods[task.method][0]
         if experiment.timed and not method.peer and task.method not in warm:
@@ -240,7 +240,7 @@ def _parallel(
 
 
 def _chunk(source: str, settings: Settings, chunk: Sequence[Task]) -> list[Record]:
-    """In a worker: the runs of one start of one case."""
+    """Do the runs of one start of one case, in a worker."""
     experiment = find(source)
     instance, name = _loaded(source, settings, chunk[0].case)
     methods = experiment.available()
@@ -263,7 +263,7 @@ def find(source: str) -> Experiment:
 
 @contextmanager
 def cpu_clock() -> Iterator[None]:
-    """Let `time.perf_counter`, which the solver, its time limits and the adapters read, tell CPU time."""
+    """Make `time.perf_counter`, which the solver, its time limits and the adapters read, return CPU time."""
     time.perf_counter = time.process_time
     try:
         yield
@@ -272,7 +272,7 @@ def cpu_clock() -> Iterator[None]:
 
 
 def _attempt(method: Method, instance: Any, task: Task, settings: Settings, options: Mapping[str, Any]) -> Any:
-    """Run, and return an Outcome or the exception: a method that fails is a result too."""
+    """Run, and return an Outcome or the exception: a failure of a method is a result as well."""
     gc.disable()
     try:
         with cpu_clock():
@@ -286,7 +286,7 @@ def _attempt(method: Method, instance: Any, task: Task, settings: Settings, opti
 def measure(
     method: Method, instance: Any, task: Task, settings: Settings, options: Mapping[str, Any], case: str
 ) -> Record:
-    """One run as a record; costs over all residuals are computed here, after the run."""
+    """Make a record of one run; costs over all residuals are computed here, after the run."""
     outcome = _attempt(method, instance, task, settings, options)
     head: Record = {
         "key": task.key, "case": case, "method": task.method, "start": task.start, "repeat": task.repeat,
@@ -304,7 +304,7 @@ def measure(
 
 
 def _history(instance: Any, outcome: Outcome, start: int) -> Record:
-    """Times, costs over all residuals, batch sizes and work, where the point moved or the batch grew; entry 0 is the
+    """Times, costs over all residuals, batch sizes and work whenever the point moved or the batch grew; entry 0 is the
     start."""
     begin = instance.starts[start]
     last, cost = begin, float(instance.cost(begin))

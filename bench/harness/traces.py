@@ -112,7 +112,7 @@ def curves(
     title: str, records: Sequence[Record], methods: Sequence[Method], *, x: str = "seconds", floor: float = 0.0,
     most: int = 20,
 ) -> Panel:  # fmt: skip
-    """Objective against time, a line a run; ``floor`` is taken off so that a log axis shows the end.
+    """Objective against time, one line per run; ``floor`` is subtracted so that a log axis shows the end.
 
     The start, at time 0, is drawn at half the time of the first step of any method: a log axis has no zero.
     """
@@ -146,7 +146,7 @@ def batches(title: str, records: Sequence[Record], methods: Sequence[Method], mo
 
 
 def by_method(records: Sequence[Record], methods: Sequence[Method]) -> list[tuple[Method, list[Record]]]:
-    """Methods that have records, with them."""
+    """Methods with their records, if there are any."""
     found = [(m, [r for r in records if r["method"] == m.key]) for m in methods]
     return [(m, rs) for m, rs in found if rs]
 

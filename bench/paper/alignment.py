@@ -20,7 +20,7 @@ from ..harness.traces import batches, best_costs, curves, failures, merged
 from ..peers import opencv_peer
 
 OFFSET = 0.005
-"""How far the corners of the start are off, in widths of the image (standard deviation)."""
+"""Standard deviation of the error of the start's corners, in widths of the image."""
 
 
 def load_pair(settings: Settings, name: str) -> Solvable:
@@ -88,7 +88,7 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
 
 
 def _final_costs(runs: Sequence[Record], names: Sequence[str], methods: Sequence[Any]) -> tuple[dict[str, int], Table]:
-    """Final cost of every method on every pair over the lowest, and how often each is not above LM's."""
+    """Ratio of each method's final cost to the lowest on every pair, and how often it is not above that of LM."""
     best = best_costs(runs)
     final = {(r["case"], r["method"]): r["final"] for r in runs}
     shown = [m for m in methods if any((n, m.key) in final for n in names)]
@@ -104,7 +104,7 @@ def _final_costs(runs: Sequence[Record], names: Sequence[str], methods: Sequence
 
 
 def overlays(settings: Settings, name: str, runs: Sequence[Record]) -> Picture:
-    """Fig. 5: both images before and after, as red and cyan; where they agree the picture is grey."""
+    """Fig. 5: both images before and after in red and cyan; grey where they agree."""
     instance = load_pair(settings, name.split(": ")[1])
     end = next(r for r in runs if r["case"] == name and r["method"] == "default")
     points = {"before": instance.starts[0], "after (default)": np.array(end["x"])}
@@ -128,7 +128,7 @@ def _anaglyph(instance: Solvable, theta: NDArray[np.float64]) -> NDArray[np.uint
 
 
 def _png(pixels: NDArray[np.uint8], longest: int = 480) -> str:
-    """PNG in base64, reduced to at most so many pixels a side."""
+    """PNG in base64, reduced to a limited number of pixels per side."""
     from PIL import Image
 
     picture = Image.fromarray(pixels)

@@ -29,7 +29,7 @@ DELTA = 0.1
 
 
 def judges() -> dict[str, Any]:
-    """The tests, fresh: some remember where the batch last grew. eta = 0 takes the coin out of Eq. 18."""
+    """New instances of the tests: some remember where the batch last grew. eta = 0 removes the coin of Eq. 18."""
     return {
         "Eq. 13, α = 0.9 (paper)": Paper(),
         "Eq. 13, α = 0": Paper(alpha=0.0),
@@ -44,7 +44,7 @@ def judges() -> dict[str, Any]:
 
 @dataclass
 class Recorder:
-    """A policy that asks all the others, writes down what they said, and takes every step."""
+    """A policy that asks all the others, records their verdicts, and takes every step."""
 
     batch: int
     judges: dict[str, Any] = field(default_factory=judges)
@@ -67,7 +67,7 @@ class Recorder:
 
 
 def run(instance: Solvable, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
-    """LM on a batch to convergence, every step judged; counts of the verdicts."""
+    """Run LM on a batch to convergence and judge every step; return counts of the verdicts."""
     size = int(instance.extra)
     recorder = Recorder(size)
     solve(
@@ -149,7 +149,7 @@ def summarise(experiment: Experiment, records: Sequence[Record], settings: Setti
             Table("The default in detail", ["problem", "passed although the cost rose", "steps that raised it",
                   "false acceptance", "95 % limit", "taken in all", "steps"], kept),
         ],
-        # Over all problems: of one problem a short run sees a handful of steps that raise the cost.
+        # Over all problems, because a short run of one problem has only a handful of steps that raise the cost.
         ratios={"calibration, 1 - false acceptance of the default": {"value": 1.0 - overall, "noise": 0.05}},
         failures=failures(records),
     )  # fmt: skip

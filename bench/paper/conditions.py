@@ -32,7 +32,7 @@ def cases(settings: Settings) -> Sequence[Case]:
 
 
 def stalls(records: Sequence[Record]) -> Table:
-    """Where each variant ends, as a multiple of F*: the printed algorithm tests at K = N too, and stalls."""
+    """Final cost of each variant as a multiple of F*: the printed algorithm also tests at K = N, and stalls."""
     best = best_costs(records)
     rows = []
     for method, runs in by_method(records, EXPERIMENT.methods):

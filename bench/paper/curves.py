@@ -1,4 +1,4 @@
-"""Evaluations that each method needs on curves and a simulated essential matrix: counts, no clock."""
+"""Evaluations of each method on curves and a simulated essential matrix: counts, not times."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def table(runs: Sequence[Record], name: str, methods: Sequence[Method]) -> Table
 
 
 def counts(runs: Sequence[Record]) -> dict[str, dict[str, float]]:
-    """Passes that the default needs, for the regression gate: less is better."""
+    """Passes of the default, for the regression check: fewer are better."""
     best = best_costs(runs)
     out = {}
     for name in MAKERS:

@@ -16,10 +16,10 @@ from ..harness.traces import batches, best_costs, curves, failures, merged
 from ..peers import poselib_peer
 
 INLIER = 2.0
-"""Pixels from the true epipolar geometry: stands in for the paper's 100 rounds of RANSAC."""
+"""Largest distance in pixels from the true epipolar geometry; replaces the paper's 100 rounds of RANSAC."""
 LARGE = 100_000
 BUDGETS = (1e-3, 10e-3)
-"""Seconds: the paper's 10 ms, and what is left of it with kernels of 25 ns a residual."""
+"""Budgets in seconds: the paper's 10 ms, and what corresponds to it with kernels of 25 ns per residual."""
 
 
 def pairs(settings: Settings, count: int) -> list[str]:
@@ -33,14 +33,14 @@ def pairs(settings: Settings, count: int) -> list[str]:
 def load_matches(
     settings: Settings, name: str, *, inliers_only: bool, simulated: tuple[int, float]
 ) -> stand_ins.Matches:
-    """The matches of a pair; ``simulated`` says how many, and the share of right ones."""
+    """The matches of a pair; ``simulated`` is their number and the share of correct ones."""
     if settings.data is not None:
         return sources.strecha(settings.data, name, settings.seed, within=INLIER if inliers_only else None)
     return stand_ins.matches(settings.seed + int(name.split()[1]), *simulated)
 
 
 def _large(settings: Settings) -> Case:
-    """What the paper's title speaks of: very many residuals. Simulated, whatever data there are."""
+    """The case of the paper's title, very many residuals. Always simulated."""
     starts = settings.pick(3, 10, 20)
 
     def load() -> object:

@@ -24,7 +24,7 @@ from ..harness.traces import batches, best_costs, curves, failures, merged
 from .essential import load_matches, pairs
 
 TAU = 0.005
-"""Inlier threshold in normalised coordinates; the paper does not tell its own."""
+"""Inlier threshold in normalised coordinates; the paper does not state its own."""
 BUDGET = 0.2
 EARLY = Method("early", "ProBLM, default, early levels on a batch", solving(early_stop=True), "#f4a582")
 

@@ -29,7 +29,7 @@ BUDGET = 0.2
 
 @dataclass
 class Robust:
-    """Putative matches, and one judge for everybody: the matches within the threshold."""
+    """Putative matches, and one measure for all methods: the number of matches within the threshold."""
 
     matches: Matches
     threshold: float
@@ -73,7 +73,7 @@ def _ours(starts: str) -> Any:
 
 
 def paper(instance: Robust, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
-    """One random start, five levels of GNC, the paper's relaxed test inside: what the supplement describes."""
+    """One random start and five levels of GNC with the paper's relaxed test, as described in the supplement."""
     pose = random_poses(np.random.default_rng(seed), 1)
     fit = essential(instance.matches, pose, tau=TAU, levels=5)
     result, seconds = timed(

@@ -1,4 +1,4 @@
-"""Other people's solvers through thin adapters, each used only if it is installed, at settings that do it justice.
+"""Thin adapters of other solvers, each used only if it is installed, with settings that suit it.
 
 An adapter is a `bench.harness.run.Run`: it gets an instance, a start and the options, and returns where it ended
 and how long its own call took. What it needs that we do not (its own data types, compiling) happens outside the clock.
@@ -16,7 +16,7 @@ from ..harness.run import Outcome
 
 
 def version_of(package: str) -> Callable[[], str | None]:
-    """A function that tells the installed version, or None."""
+    """A function that returns the installed version, or None."""
 
     def version() -> str | None:
         try:
@@ -35,7 +35,7 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 def ended(x: Any, seconds: float, *, n: int = 0, residuals: float = math.nan, jacobians: float = math.nan,
           success: bool = True, **extra: Any) -> Outcome:  # fmt: skip
-    """The outcome of a solver that only tells where it ended."""
+    """The outcome of a solver that only reports its final point."""
     passes = not math.isnan(residuals)
     return Outcome(
         seconds=[seconds], path=[x], batch=[n], residual_passes=[residuals] if passes else [],

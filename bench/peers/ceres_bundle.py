@@ -137,7 +137,7 @@ def _run(problem: Any, solver: str, iterations: int) -> dict[str, Any]:
     options.linear_solver_type = getattr(pyceres.LinearSolverType, solver)
     options.num_threads = 1
     options.max_num_iterations = iterations
-    # The default, 1e-6, ends on the valley's floor; ours is asked for 1e-8 too.
+    # The default, 1e-6, ends in the valley before the minimum; ours is run with 1e-8 as well.
     options.function_tolerance = 1e-8
     options.gradient_tolerance = 1e-12
     options.parameter_tolerance = 1e-12

@@ -32,7 +32,7 @@ def residuals(name: str) -> Any:
 
 
 def arrays(instance: Any) -> tuple[Any, Any]:
-    """The data as JAX arrays, made once an instance and outside the clock."""
+    """The data as JAX arrays, made once per instance and outside the clock."""
     import jax
 
     jax.config.update("jax_enable_x64", True)

@@ -14,7 +14,7 @@ _PACKAGE = "opencv-python-headless"
 
 
 def ecc(instance: Any, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
-    """Maximises correlation, not our cost: its end point is judged by our cost all the same."""
+    """Maximises correlation, not our cost; its final point is nevertheless judged by our cost."""
     import cv2
 
     cv2.setNumThreads(1)
@@ -27,7 +27,7 @@ def ecc(instance: Any, start: int, seed: int, options: Mapping[str, Any]) -> Out
         try:
             return cv2.findTransformECC(first, second, warp, cv2.MOTION_HOMOGRAPHY, criteria, None, 5)
         except cv2.error:
-            return None  # it raises where it does not converge
+            return None  # it raises if it does not converge
 
     found, seconds = timed(call)
     if found is None:

@@ -41,7 +41,7 @@ def run(instance: Any, start: int, seed: int, options: Mapping[str, Any]) -> Out
     solve = _compiled(instance.extra.name, float(options.get("ftol") or 1e-8))
     x0 = jnp.asarray(instance.starts[start])
     if instance.n not in getattr(instance, "_optimistix", ()):
-        jax.block_until_ready(solve(x0, data))  # compiling is not timed, for anybody
+        jax.block_until_ready(solve(x0, data))  # compiling is not timed for any method
         instance._optimistix = (instance.n,)
     (x, steps, success), seconds = timed(lambda: jax.block_until_ready(solve(x0, data)))
     return ended(np.array(x), seconds, n=instance.n, success=bool(success), steps=int(steps))

@@ -1,1 +1,1 @@
-"""Studies of our own: ``python -m bench.studies.NAME`` measures, and writes bench/results/NAME.md and .json."""
+"""Our own studies: ``python -m bench.studies.NAME`` measures and writes bench/results/NAME.md and .json."""

@@ -55,7 +55,7 @@ from .alignment_report import describe, draw_recovery
 
 Aligner = Callable[[Picture, Picture, Array], Array]
 SUCCESS = 1.5
-"""Mean error of the corners, in pixels, up to which an alignment counts as found."""
+"""Largest mean error of the corners, in pixels, of a successful alignment."""
 
 
 # --- the aligners -------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def ours(**options: Any) -> Aligner:
 
 
 def ecc(first: Picture, second: Picture, start: Array) -> Array:
-    """`findTransformECC` on a pyramid down to 24 pixels, its default filter, up to 100 iterations a level."""
+    """`findTransformECC` on a pyramid down to 24 pixels, with its default filter and up to 100 iterations per level."""
     import cv2
 
     levels = max(1, 1 + int(np.log2(min(*first.shape, *second.shape) / 24)))
@@ -90,7 +90,7 @@ def ecc(first: Picture, second: Picture, start: Array) -> Array:
             )
             matrix = np.asarray(found[1], dtype=float)
         except cv2.error:
-            pass  # it raises where it does not converge; the finer levels go on from here
+            pass  # it raises if it does not converge; the finer levels continue from here
         if level:
             matrix = up @ matrix @ down
     return matrix
@@ -194,7 +194,7 @@ def _lm_pair(data: str, name: str, where: str, quick: bool) -> list[dict[str, An
 
 
 def first_within(found: Any, level: float, ahead: float) -> float:
-    """When the cost over all pixels of the finest level, begun after ``ahead`` seconds, first was at most ``level``.
+    """Time when the cost over all pixels of the finest level, begun after ``ahead`` seconds, was first <= ``level``.
 
     The path begins with what the level before found, if there is one; the costs fall along it.
     """

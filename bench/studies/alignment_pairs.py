@@ -45,7 +45,7 @@ def grey(path: str | Path) -> Picture:
 
 
 def halved(picture: Picture) -> Picture:
-    """By means of 2 x 2 pixels: pixel x is centred at 2x + 1/2."""
+    """Halve an image by means of 2 x 2 pixels: pixel x is centred at 2x + 1/2."""
     h, w = (n // 2 * 2 for n in picture.shape)
     blocks = picture[:h, :w].reshape(h // 2, 2, w // 2, 2).astype(float)
     return np.rint(blocks.mean(axis=(1, 3))).astype(np.uint8)

@@ -11,7 +11,7 @@ from ..harness.summary import markdown_table
 
 
 def draw_recovery(rows: list[dict[str, Any]], path: Path) -> None:
-    """The recovery curves as an SVG; nothing without Matplotlib."""
+    """The recovery curves as an SVG; None without Matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -31,7 +31,7 @@ def draw_recovery(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def describe(found: dict[str, Any]) -> list[str]:
-    """Title, tables and what they come to."""
+    """Title, tables and conclusions."""
     titles = {
         "lm": "Against plain LM on the full resolution",
         "truth": "Against ground truth",

@@ -42,7 +42,7 @@ _STEP = 5_000_000
 
 
 def write(folder: Path, rows: int) -> int:
-    """Two columns of ``rows`` numbers, written piece by piece; half of the free disk at most. Returns the rows."""
+    """Write two columns of ``rows`` numbers piece by piece, at most half of the free disk; return the row count."""
     most = shutil.disk_usage(folder).free // 2 // 16
     if rows > most:
         print(f"the disk has room for {most:.3g} rows only: writing these instead of {rows:.3g}")
@@ -130,7 +130,7 @@ def measure(folder: Path, max_memory: str, passes: int, repeats: int) -> dict[st
 def _passes_over_all(result: Any) -> tuple[int, float]:
     """Passes over the whole file, and their seconds."""
     h = result.history
-    first = h.batch_size.index(result.n)  # the record of the growth; what follows is on everything
+    first = h.batch_size.index(result.n)  # the record of the growth; all later ones are on all rows
     return round(h.jacobian_passes[-1] - h.jacobian_passes[first]), h.seconds[-1] - h.seconds[first]
 
 
@@ -142,7 +142,7 @@ def _bytes_read() -> int:
 
 
 def _forget(paths: tuple[Path, ...]) -> None:
-    """Take the files out of the page cache."""
+    """Remove the files from the page cache."""
     os.sync()
     for path in paths:
         file = os.open(path, os.O_RDONLY)
@@ -151,7 +151,7 @@ def _forget(paths: tuple[Path, ...]) -> None:
 
 
 def _dd(paths: tuple[Path, ...]) -> float:
-    """Gigabytes a second of reading the files with dd."""
+    """Gigabytes per second when reading the files with dd."""
     _forget(paths)
     began = time.perf_counter()
     for path in paths:
@@ -160,7 +160,7 @@ def _dd(paths: tuple[Path, ...]) -> float:
 
 
 def describe(found: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Paragraphs, and the numbers that have targets."""
+    """Paragraphs, and the numbers with targets."""
     full, early = found["to the certificate"], found["to 1.001 F*"]
     seconds, share = (record.spread([e[k] for e in early]) for k in ("seconds", "share"))
     total = record.spread([f["seconds"] for f in full])
@@ -216,7 +216,7 @@ def main() -> None:
         rows = write(folder, int(options.rows))
         writing = time.perf_counter() - began
         print(f"wrote {rows} rows, {16 * rows / 1e9:.1f} GB, in {writing:.0f} s", flush=True)
-        # A process of its own: its peak memory is that of the fits.
+        # A separate process, so that its peak memory is that of the fits.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             found = pool.submit(measure, folder, options.max_memory, options.passes, options.repeats).result()
     text, targets = describe(found)

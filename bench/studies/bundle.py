@@ -88,7 +88,7 @@ def off(cameras: tuple[Array, Array], seed: int, angle: float = 0.1, shift: floa
 
 
 def race(fit: Fit, starts: int, repeats: int, methods: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """All methods from all starts, interleaved; seconds and passes to 1.01 F* and to each one's own stop."""
+    """Run all methods from all starts, interleaved; seconds and passes to 1.01 F* and to the stop of each method."""
     runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for name, method in methods.items():
         fit(0, method)  # compiles, touches memory
@@ -130,7 +130,7 @@ def race(fit: Fit, starts: int, repeats: int, methods: dict[str, dict[str, Any]]
 
 
 class Clock:
-    """A callback that notes the CPU time of every iteration."""
+    """A callback that records the CPU time of every iteration."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []

@@ -46,7 +46,7 @@ def speedup(rows: list[dict[str, Any]]) -> float | None:
 
 
 def plot(parts: dict[str, Any], folder: Path) -> None:
-    """Cost over time of every case with curves, as an SVG; nothing without Matplotlib."""
+    """Cost over time of every case with curves, as an SVG; None without Matplotlib."""
     try:
         import matplotlib
 

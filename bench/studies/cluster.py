@@ -80,7 +80,7 @@ def difference(a: Any, b: Any) -> float:
 
 
 def empty_rounds(client: Any, data: tuple[Any, Any]) -> list[float]:
-    """Milliseconds of rounds over all shards that have next to nothing to compute."""
+    """Milliseconds of rounds over all shards with almost no computation."""
     from problm.distributed.problem import distributed_problem
     from problm.losses import Loss
     from problm.problems.rows import FunctionModel
@@ -119,7 +119,7 @@ def killed(client: Any, data: tuple[Any, Any]) -> tuple[Any, int, float]:
 
 
 def measure(workers: int, rows: int, repeats: int, alone: dict[str, Any]) -> dict[str, Any]:
-    """All fits on a cluster of so many workers."""
+    """Run all fits on a cluster with this number of workers."""
     from distributed import Client, LocalCluster
 
     with (
@@ -205,7 +205,7 @@ def main() -> None:
     fit(memory)  # loads compiled code
     alone = {"plain": fit(memory, method="lm"), "grown": fit(memory)}
     for result in alone.values():
-        result.problem = None  # gives the columns back
+        result.problem = None  # releases the columns
     del memory
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,

@@ -1,4 +1,4 @@
-"""How many evaluations each method needs: units of N residuals, a Jacobian counted as three.
+"""Number of evaluations of each method, in units of N residuals; a Jacobian counts as three.
 
     python -m bench.studies.evaluations [--sizes 100000 1000000] [--starts 8] [--seed 100] [-o bench/results]
 

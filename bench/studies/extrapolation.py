@@ -1,4 +1,4 @@
-"""What extrapolated steps save: passes over all rows to the certificate, with and without them.
+"""Savings by extrapolated steps: passes over all rows to the certificate, with and without them.
 
     PROBLM_DATA=... python -m bench.studies.extrapolation [--seeds 5] [-o bench/results]
 
@@ -42,7 +42,7 @@ Solve = Callable[[], problm.Result]
 
 
 def robust(seeds: int, n: int = 100_000) -> Iterator[tuple[str, Solve]]:
-    """Curves with noise 0.2 and a fifth of the points off by as much as the curve is high."""
+    """Curves with noise of 0.2 and a fifth of the points displaced by the height of the curve."""
     for name, (text, span, truth, start) in CURVES.items():
         model = problm.formula(text)
         for seed in range(seeds):

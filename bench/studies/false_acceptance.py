@@ -1,4 +1,4 @@
-"""How often a step that raises the cost passes the acceptance test, for files whose rows lie in order or in clusters.
+"""How often a step that raises the cost passes the acceptance test, for files with sorted or clustered rows.
 
     python -m bench.studies.false_acceptance [--runs 200] [-o bench/results]
 
@@ -56,7 +56,7 @@ def derivative(t: Any, x: Any, y: Any = None) -> Any:
 
 
 def data(kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in random order; sorted by x; or with an error that the rows of a chunk have in common."""
+    """Rows in random order, sorted by x, or with a common error of the rows of a chunk."""
     rng = np.random.default_rng(SEED)
     x = rng.uniform(0, 5, ROWS)
     if kind == "sorted":

@@ -56,7 +56,7 @@ def solve(data: tuple[Any, Any], **options: Any) -> Any:
 
 
 def forked(work: Callable[[], None]) -> int:
-    """The number of a child that does some work and ends with code 0, or 1 for an exception."""
+    """Start a child that does some work and ends with code 0, or 1 after an exception; return its process id."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -73,7 +73,7 @@ def bits(fit: Any) -> str:
 
 
 def kills(count: int, data: tuple[Any, Any], folder: Path, rng: random.Random) -> dict[str, Any]:
-    """Kill solves until ``count`` kills are done; whoever survives is compared with an undisturbed one."""
+    """Kill solves until ``count`` kills are done; surviving solves are compared with an undisturbed one."""
     began = time.monotonic()
     expected = bits(solve(data))
     took = time.monotonic() - began
@@ -108,7 +108,7 @@ def kills(count: int, data: tuple[Any, Any], folder: Path, rng: random.Random) -
 
 
 def interrupts(count: int, data: tuple[Any, Any], folder: Path, rng: random.Random) -> dict[str, Any]:
-    """SIGINT at random moments of as many solves; what came of each."""
+    """Send SIGINT at random moments of ``count`` solves; return the outcomes."""
     began = time.monotonic()
     solve(data)
     took = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""What a residual costs in the compiled kernels, beside what the machine allows.
+"""Cost of a residual in the compiled kernels, compared with the limits of the machine.
 
     python -m bench.studies.kernel_costs [--rows 1000000] [-o bench/results]
 
@@ -35,9 +35,9 @@ SEED = 0
 _LANES = 4
 _CHAINS = 12
 _COST = 3
-"""Square, half and sum of a residual."""
+"""Operations for the square, half and sum of a residual."""
 _FUNCTIONS = {"exp": 34, "tanh": 49, "log": 31, "log_or_zero": 31, "arctan": 33, "sqrt": 1}
-"""Operations a value of `problm.jit.elementary`, counted in the machine code of their loops on x86-64 with AVX2."""
+"""Operations per value of `problm.jit.elementary`, counted in the machine code of their loops on x86-64 with AVX2."""
 
 
 def models() -> dict[str, Any]:
@@ -53,7 +53,7 @@ def models() -> dict[str, Any]:
 
 
 def operations(program: Any, count: int) -> int:
-    """Floating-point operations a row of the first ``count`` vector instructions of a tape."""
+    """Floating-point operations per row of the first ``count`` vector instructions of a tape."""
     from problm.kernels import tape
 
     own = {
@@ -124,7 +124,7 @@ def limits_compiled() -> tuple[Callable[..., float], Callable[..., None], Callab
 
 
 def seconds(call: Callable[[], object], repeats: int) -> list[float]:
-    """CPU time of a call, some times."""
+    """CPU times of several calls."""
     times = []
     for _ in range(repeats):
         began = time.thread_time()
@@ -134,7 +134,7 @@ def seconds(call: Callable[[], object], repeats: int) -> list[float]:
 
 
 def limits(rows: int = 1 << 23, repeats: int = 9) -> dict[str, float]:
-    """GB/s of reading and of the triad, GFlop/s of multiply-adds: the best of the repeats, as limits are."""
+    """GB/s of reading and of the triad, GFlop/s of multiply-adds: the best of the repeats, because these are limits."""
     total, triad, multiply_adds = limits_compiled()
     a, b, c = (np.full(rows, v) for v in (0.0, 1.0, 2.0))
     steps = 2_000_000
@@ -146,7 +146,7 @@ def limits(rows: int = 1 << 23, repeats: int = 9) -> dict[str, float]:
 
 
 def costs(rows: int, repeats: int = 9) -> list[dict[str, Any]]:
-    """ns a residual of each model, linearised and cost alone, with the operations of each."""
+    """ns per residual of each model, for linearisation and cost, with the number of operations."""
     from problm.losses import Loss
     from problm.problems.compiled import CompiledProblem
 
@@ -178,7 +178,7 @@ def costs(rows: int, repeats: int = 9) -> list[dict[str, Any]]:
 
 
 def shares(found: dict[str, Any], machine: dict[str, float]) -> None:
-    """Add the limit of each pass in ns, what sets it, and the share of it that the kernel reaches."""
+    """Add the limit of each pass in ns, its cause, and the share of it that the kernel reaches."""
     for what in ("linearise", "cost"):
         memory, arithmetic = 16.0 / machine["read"], found[f"{what}_operations"] / machine["peak"]
         found[f"{what}_limit"] = float(f"{max(memory, arithmetic):.4g}")

@@ -1,4 +1,4 @@
-"""Under load: memory over many solves and over a long one, and latencies as a real-time user meets them.
+"""Under load: memory over many solves and over a long one, and latencies for real-time use.
 
     python -m bench.studies.load                       # some ten minutes
     python -m bench.studies.load --full                # a million solves and an hour
@@ -36,7 +36,7 @@ SHARES = (50.0, 90.0, 99.0, 99.9)
 
 
 def resident() -> float:
-    """Resident memory of this process, MB; the largest so far where the system does not tell the present one."""
+    """Resident memory of this process in MB; the peak if the system does not report the present value."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -111,7 +111,7 @@ def long(minutes: float) -> dict[str, Any]:
 
 
 def latency(calls: int) -> dict[str, Any]:
-    """Refinements of an essential matrix, one call after the other, as a video does."""
+    """Refinements of an essential matrix, one call after the other, as for a video."""
     from problm.manifolds import rotation_exp
     from problm.vision.two_view.simulate import two_views
 
@@ -189,7 +189,7 @@ def main() -> None:
     began = time.perf_counter()
     for part in arguments.parts or PARTS:
         measured = runs[part]()
-        # Parts that are not run now are kept as they were measured; others may have run beside this one.
+        # Parts that are not run now are kept; others may have run at the same time.
         found = (record.read(arguments.output, "load") or {}) | {part: measured}
         known = record.about(seconds=time.perf_counter() - began)
         record.write(arguments.output, "load", describe(found), found, known)

@@ -1,4 +1,4 @@
-"""The same fits with other instructions: how far results of different machines agree.
+"""The same fits with other processor instructions: how well results of different machines agree.
 
     python -m bench.studies.machines               # some minutes, most of them compiling for the other machine
     python -m bench.studies.machines --count 10
@@ -29,11 +29,11 @@ from ..harness.summary import markdown_table
 
 DIGITS = (1e-12, 1e-9, 1e-6)
 SAME, TINY = 1e-9, 1e-20
-"""Costs that agree so far, relatively or absolutely, are of the same minimum."""
+"""Relative or absolute difference up to which costs belong to the same minimum."""
 
 
 def solutions(count: int) -> dict[str, Any]:
-    """(parameters, cost) by problem: of the references, and of random problems with the derivatives that they use."""
+    """(parameters, cost) by problem: for the references, and for random problems with their kind of derivatives."""
     found: dict[str, Any] = {f"reference: {name}": (values, 0.0) for name, values in references.results([]).items()}
     for kind in random_problems.KINDS:
         for seed in range(count):
@@ -56,7 +56,7 @@ def elsewhere(count: int, settings: dict[str, str]) -> dict[str, Any]:
 
 
 def summary(here: dict[str, Any], there: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By class: how many agree to how many digits."""
+    """Number of agreeing results by class and digits."""
     rows: dict[str, dict[str, Any]] = {}
     for name in here.keys() | there.keys():
         kind, derivatives, _ = (*name.split(": "), "")[:3]
@@ -106,7 +106,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         rows = summary(
             elsewhere(arguments.count, {}), elsewhere(arguments.count, references.plainest(cache))
-        )  # in processes both, so that nothing but the instructions differs
+        )  # both in processes, so that only the instructions differ
     record.write(arguments.output, "machines", describe(rows), rows, record.about(seconds=time.perf_counter() - began))
 
 

@@ -1,4 +1,4 @@
-"""What limits a solve of 10^12 rows on 1000 workers: a simulation of its rounds, with latencies measured here.
+"""Limits of a solve of 10^12 rows on 1000 workers: a simulation of its rounds with measured latencies.
 
     python -m bench.studies.rounds [-o bench/results]     # measure on a LocalCluster, then simulate
     python -m bench.studies.rounds --task-ms 0.4 --call-ms 6 --row-ns 10 --answer-us 30   # with numbers from elsewhere
@@ -37,28 +37,28 @@ RUNS = 200
 @dataclass(frozen=True)
 class Machine:
     task: float
-    """Seconds of client and scheduler for a task."""
+    """Seconds of client and scheduler per task."""
     call: float
     """Median seconds of a call and its answer."""
     spread: float
     """Standard deviation of the logarithm of a call's time."""
     row: float
-    """Seconds of a row, linearised."""
+    """Seconds per linearised row."""
     answer: float
     """Seconds of the client to read and add the answer of a partition."""
     size: int
     """Bytes of the answer of a partition."""
     bandwidth: float = 1.25e9
-    """Bytes a second that reach the client."""
+    """Bytes per second that reach the client."""
     workers: int = 1000
     partitions: int = 8
     """Of a worker."""
     straggler: float = 0.0
     """Share of calls that take ten times as long: a worker that swaps, or shares its cores."""
     fan_out: int = 0
-    """Workers behind a relay; 0: the scheduler sends to all itself."""
+    """Number of workers behind a relay; 0: the scheduler sends to all workers itself."""
     twice: bool = False
-    """Calls that take three times the median are sent to another worker too."""
+    """Whether calls that take three times the median are also sent to another worker."""
 
 
 def levels(n: float, first: float = 65_536.0) -> list[float]:
@@ -87,13 +87,13 @@ def round_time(m: Machine, rows: float, rng: np.random.Generator) -> float:
 
 
 def solve_time(m: Machine, n: float, rng: np.random.Generator) -> tuple[float, float, float, int]:
-    """Seconds of the head, of the batches, of the passes over everything; rounds."""
+    """Seconds of the head, of the batches and of the full passes; number of rounds."""
     tasks = m.partitions * (m.fan_out + -(-m.workers // m.fan_out) if m.fan_out else m.workers)
     head, early, full = m.task * tasks + m.call, 0.0, 0.0
     rounds = 1
     for size in levels(n):
-        # A linearisation of what is new and a step with its hold-out block (twice the rows, three evaluations); on
-        # everything a linearisation and a step, fused.
+        # A linearisation of the new rows and a step with its hold-out block (twice the rows, three evaluations); on all
+        # rows a linearisation and a step, fused.
         for rows in (size, size) if size == n else (size, 2.0 * size):
             seconds = round_time(m, rows, rng)
             rounds += 1

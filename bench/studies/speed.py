@@ -34,11 +34,11 @@ LEVEL = 1.001
 CURVES = {"exponential": exponential, "double Gaussian + line": double_gaussian}
 PEERS = (scipy_peer.LM, scipy_peer.TRF, optimistix_peer.METHOD, jaxopt_peer.GN, jaxopt_peer.LM, pyceres_peer.METHOD)
 SMALL = (50, 200, 1000, 10_000)
-"""Sizes at which not to be slower than SciPy."""
+"""Sizes at which we should not be slower than SciPy."""
 
 
 def formula_of(instance: Solvable) -> Any:
-    """The instance's curve as a compiled formula, made once: differentiating it is our compiling, excluded for all."""
+    """The instance's curve as a compiled formula, made once: differentiating counts as compiling, excluded for all."""
     import problm
 
     kept = instance.__dict__
@@ -71,7 +71,7 @@ def _ours(**settings: Any) -> Any:
 
 
 def _row_of(call: Any, calls: int = 9) -> tuple[Any, float]:
-    """The median of calls in a row: who fits small data fits many of them, with warm caches.
+    """The median of successive calls: small data are usually fitted many times, with warm caches.
 
     The CPU clock is read around the call only: reading it takes a microsecond, which a small fit would feel.
     """
@@ -176,7 +176,7 @@ def curve_and_size(case: str) -> tuple[str, int]:
 
 
 class Times:
-    """Seconds by curve, size and method, one a repeat."""
+    """Seconds by curve, size and method, one per repeat."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.best = best_costs(records)
@@ -261,8 +261,8 @@ def level_rows(times: Times, sizes: Sequence[int]) -> list[Row]:
 
 
 def small_rows(times: Times) -> list[Row]:
-    """10^4 residuals and fewer: front doors side by side. A formula, which needs no Jacobian of the user's, against
-    SciPy's faster one."""
+    """Compare front doors for 10^4 residuals and fewer. A formula, which needs no Jacobian, is compared with the faster
+    of SciPy with and without a Jacobian."""
     rows = []
     for name in CURVES:
         for n in SMALL:
@@ -325,7 +325,7 @@ def all_times(times: Times, labels: Mapping[str, str]) -> list[list[Any]]:
 
 
 def measure(sizes: Sequence[int], settings: Settings, output: Path, *, probes: bool = True) -> dict[str, Any]:
-    """Run everything; the largest sizes only with the peers that are not hopeless there."""
+    """Run everything; the largest sizes only with the peers that are feasible there."""
     from . import speed_probes
 
     progress = Progress({})

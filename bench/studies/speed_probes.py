@@ -1,4 +1,4 @@
-"""What a stopwatch in one process cannot tell: peak memory, import time, first solves."""
+"""Measurements that need separate processes: peak memory, import time, first solves."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ print(imported, lean, time.perf_counter() - began)
 
 
 def _child(code: str, *arguments: str, **environment: str) -> tuple[str, str]:
-    # An installed package has its byte code on disk, also where the environment says not to write any.
+    # An installed package has its byte code on disk, even if the environment forbids writing it.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **environment}
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True, env=environment
@@ -92,7 +92,7 @@ def memory(n: int, who: str) -> float:
 
 
 def first_solve(cache: str | None = None) -> tuple[float, bool, float, str]:
-    """Seconds of ``import problm``, whether it left Numba alone, seconds of the first solve, and what was said."""
+    """Seconds of ``import problm``, whether it avoided Numba, seconds of the first solve, and its messages."""
     out, said = _child(_FIRST, **({} if cache is None else {"NUMBA_CACHE_DIR": cache}))
     imported, lean, solved = out.split()
     return float(imported), lean == "True", float(solved), said

@@ -1,4 +1,4 @@
-"""Ten thousand random problems: what each solver claims, checked by derivatives of our own over all residuals.
+"""Ten thousand random problems: the claims of each solver, checked by independent derivatives over all residuals.
 
     python -m bench.studies.trust                    # all of them, about half an hour on one core
     python -m bench.studies.trust --count 1000 --kinds plain robust
@@ -39,7 +39,7 @@ def judge(fit: zoo.Fit, outcome: zoo.Outcome) -> str:
 
 
 def run(kind: str, count: int, seed: int) -> list[dict[str, Any]]:
-    """One class: a record for each solver that can take it."""
+    """One class: a record for each solver that supports it."""
     tallies: dict[str, Counter[str]] = {name: Counter() for name in SOLVERS}
     seconds = dict.fromkeys(SOLVERS, 0.0)
     examples: dict[str, list[str]] = {name: [] for name in SOLVERS}
@@ -48,7 +48,7 @@ def run(kind: str, count: int, seed: int) -> list[dict[str, Any]]:
         costs = {}
         for name, solver in SOLVERS.items():
             if name == "SciPy lm" and (fit.loss != "linear" or kind == "bounded"):
-                continue  # it has neither losses nor bounds
+                continue  # this solver has neither losses nor bounds
             outcome = solver(fit)
             seconds[name] += outcome.seconds
             verdict = judge(fit, outcome)

@@ -47,7 +47,7 @@ Array = NDArray[np.float64]
 Pose = tuple[Array, Array] | None
 Estimator = Callable[[Array, Array, Array, int], Pose]
 TARGETS = {2_000: 1.5, 20_000: 4.0, 200_000: 6.0}
-"""Times faster than PoseLib to the certificate, by number of matches."""
+"""Target speed-up over PoseLib to the certificate, by number of matches."""
 
 
 RUNS, MORE = 40, 60
@@ -56,7 +56,7 @@ interval of a success in all runs lies above 95 %."""
 
 
 def cpu(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Result and CPU seconds; the garbage collector waits, and is not called before: it would empty the caches."""
+    """Result and CPU seconds; the garbage collector is disabled, and not called before: it would empty the caches."""
     gc.disable()
     try:
         began = time.process_time()
@@ -67,7 +67,7 @@ def cpu(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def pose_error(pose: Pose, R: Array, t: Array) -> float:
-    """The larger of rotation and direction error, degrees; the sign of t counts. 180 where there is no pose."""
+    """The larger of rotation and direction error in degrees; the sign of t counts. 180 if there is no pose."""
     if pose is None or not (np.isfinite(pose[0]).all() and np.isfinite(pose[1]).all()):
         return 180.0
     turn = 2.0 * np.arcsin(min(np.linalg.norm(pose[0] - R) / np.sqrt(8.0), 1.0))
@@ -229,12 +229,12 @@ def poselib_refine(views: Any, R0: Array, t0: Array, iterations: int = 100) -> A
 
 
 def poselib_cost(found: Any, views: Any) -> float:
-    """Of what `poselib_refine` returned, in our units."""
+    """Cost of the result of `poselib_refine`, in our units."""
     return float(0.5 * found[1]["cost"] * views.K[0, 0] ** 2)
 
 
 def time_to(run: Callable[[int], Any], cost: Callable[[Any], float], lowest: float) -> float:
-    """CPU seconds, least of five, of the shortest ``run(iterations)`` that ends within 1 % of the lowest cost."""
+    """CPU seconds, smallest of five, of the shortest ``run(iterations)`` that ends within 1 % of the lowest cost."""
     for iterations in range(1, 100):
         if cost(run(iterations)) <= 1.01 * lowest:
             return min(cpu(lambda k=iterations: run(k))[1] for _ in range(5))
@@ -260,7 +260,7 @@ def measure(
         for seed in range(seeds):
             for name, method in methods.items():
                 if warm:
-                    method(x1, x2, m.K, seed)  # compiling and first touch are nobody's time
+                    method(x1, x2, m.K, seed)  # compiling and first use of memory are not timed
                 pose, seconds = cpu(lambda f=method, a=x1, b=x2, K=m.K, s=seed: f(a, b, K, s))
                 runs[name][group].append((pose_error(pose, m.R, m.t), seconds))
             warm = False
@@ -303,7 +303,7 @@ SHARES = (0.8, 0.6, 0.4, 0.3, 0.2, 0.13, 0.1, 0.07)
 
 
 def shares(quick: bool, values: tuple[float, ...], before: list[dict[str, Any]]) -> dict[str, Any]:
-    """Success and time against the share of inliers; shares that are not asked for keep their rows."""
+    """Success and time against the share of inliers; rows of other shares are kept."""
     few = {name: f for name, f in peers((1.5,)).items() if "OpenCV" in name or "iterations" in name}
     first = 2 if quick else RUNS
     runs = measure(MINE | few, simulated_pairs(values, first, 2000))
@@ -323,7 +323,7 @@ def only_default(found: dict[str, Estimator]) -> dict[str, Estimator]:
 
 
 def wilson(successes: int, runs: int) -> tuple[float, float]:
-    """95 % interval of a probability: Wilson's, which also holds where every run succeeded."""
+    """95 % interval of a probability by Wilson's formula, which also holds if every run succeeded."""
     z = 1.959964
     centre, spread = successes + z * z / 2, z * np.sqrt(successes * (1 - successes / runs) + z * z / 4)
     return float(max(centre - spread, 0.0) / (runs + z * z)), float(min((centre + spread) / (runs + z * z), 1.0))
@@ -343,7 +343,7 @@ def success_rows(runs: dict[str, dict[str, list[tuple[float, float]]]]) -> list[
 
 
 def limits(quick: bool) -> dict[str, Any]:
-    """Success against a time limit; limits are CPU time, too."""
+    """Success against a time limit in CPU seconds."""
     rows = []
     for budget in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5):
         methods = {

@@ -22,7 +22,7 @@ TITLE = "ProBLM: the paper, reproduced"
 
 
 def embedded(value: Any) -> str:
-    """JSON that may stand inside a script element: no '<' can end it, no line separator can break it."""
+    """JSON for a script element: no '<' can end it, no line separator can break it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -38,13 +38,13 @@ def page(summaries: Sequence[Summary], about: dict[str, Any]) -> str:
         "DATA": embedded({"summaries": [s.as_dict() for s in summaries], "about": about}),
     }
     text = (_HERE / "template.html").read_text(encoding="utf-8")
-    # One pass: a placeholder's name in the data must not be filled in as well.
+    # In one pass, so that the name of a placeholder in the data is not replaced.
     pieces = text.split("@@")
     return "".join(parts[p] if i % 2 else p for i, p in enumerate(pieces))
 
 
 def write_report(summaries: Sequence[Summary], about: dict[str, Any], path: Path) -> Path:
-    """Write the page in one piece; returns where."""
+    """Write the page atomically; return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page(summaries, about))
     return path

@@ -24,7 +24,7 @@ def command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Compile all functions for this machine, for example in a container image; done already: only checks."""
+    """Compile all functions for this machine, for example in a container image, or verify that they are compiled."""
     from ..jit.warm_up import warm_up
 
     voice = Voice(json, quiet)

@@ -95,10 +95,7 @@ def plot_curve(
     ax : Matplotlib axes to draw into; by default a new figure.
     labels : labels of the axes.
     """
-    if ax is None:
-        figure, ax = new_figure(figsize=(8, 4.5))
-    else:
-        figure = ax.figure
+    figure, ax = _target(ax, (8, 4.5))
     x, y = np.asarray(x, dtype=np.float64).ravel(), np.asarray(y, dtype=np.float64).ravel()
     _cloud(ax, x, y)
     grid = np.linspace(x.min(), x.max(), 800)
@@ -150,10 +147,7 @@ def plot_fit(
 
 def plot_prediction(y: Array, predicted: Array, ax: Any = None, label: str = "y") -> Any:
     """Plot observed against predicted values, for models of several variables; return the figure."""
-    if ax is None:
-        figure, ax = new_figure(figsize=(6, 5.5))
-    else:
-        figure = ax.figure
+    figure, ax = _target(ax, (6, 5.5))
     y, predicted = np.asarray(y, dtype=np.float64).ravel(), np.asarray(predicted, dtype=np.float64).ravel()
     _cloud(ax, predicted, y)
     ends = np.quantile(predicted, [0.0, 1.0])
@@ -161,6 +155,11 @@ def plot_prediction(y: Array, predicted: Array, ax: Any = None, label: str = "y"
     ax.set(xlabel=f"{_text(label)}, predicted", ylabel=f"{_text(label)}, observed")
     ax.legend(loc="best")
     return figure
+
+
+def _target(ax: Any, size: tuple[float, float]) -> tuple[Any, Any]:
+    """The figure and axes to draw into: those of ``ax``, or a new figure of this size in inches."""
+    return new_figure(figsize=size) if ax is None else (ax.figure, ax)
 
 
 def _text(label: str) -> str:
