@@ -82,8 +82,8 @@ def _honest(run: Run, status: Status) -> Status:
     x, start, normal = run.batch.theta, run.start, run.system.normal
     if not run.batch.full or not run.system.singular or perfect(run, run.system):
         return status
-    if not (isinstance(x, np.ndarray) and isinstance(start, np.ndarray) and x.shape == start.shape):
-        return status
+    if not (isinstance(x, np.ndarray) and x.shape == np.shape(start) == (run.problem.dim,)):
+        return status  # a point of a manifold has no sizes
     before = run.problem.linearize(start, 0, run.problem.n, outer=False, costs=None).hessian
     far = np.abs(x) > _FAR * np.maximum(np.abs(start), 1.0)
     gone = _gone(before.diagonal(), normal.hessian.diagonal())
