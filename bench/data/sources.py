@@ -76,6 +76,11 @@ def strecha(data: str, pair: str, seed: int, *, within: float | None = None) -> 
     return Matches(x1[keep], x2[keep], K1, R, t, inlier[keep])
 
 
+def strecha_cameras(data: str, scene: str) -> list[tuple[Array, Array]]:
+    """World-to-camera rotation and centre of each view of a scene."""
+    return [_camera(path)[1:] for path in sorted(Path(data, "strecha", scene).glob("*.camera"))]
+
+
 def _camera(path: Path) -> tuple[Array, Array, Array]:
     """K, the world-to-camera rotation and the centre."""
     rows = [[float(v) for v in line.split()] for line in path.read_text().splitlines() if line.strip()]

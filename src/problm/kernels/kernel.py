@@ -139,6 +139,17 @@ class Kernel:
         products = sums.take(_places(d, 1 + d + triangle)) if outer else None
         return Normal(n, sums.item(0), sums[1 : 1 + d], sums.take(_places(d, 1 + d)), products, None, CompiledCholesky)
 
+    def linearize_groups(
+        self, theta: Array, columns: NDArray[np.int64], edges: NDArray[np.intp]
+    ) -> tuple[Array, Array]:
+        """Sums of the gradient (m, d) and of the Gauss-Newton matrix (m, d, d) over m groups of consecutive rows."""
+        d = self.dim
+        sums = np.zeros((len(edges) - 1, 1 + d + d * (d + 1) // 2))
+        bounds = edges.tolist()
+        for part, lo, hi in zip(sums, bounds, bounds[1:], strict=False):
+            linearize_chunk.compiled(self.address, theta, columns, lo, hi, *self.fixed, 0, _NO_FLOAT, part)
+        return sums[:, 1 : 1 + d], sums[:, _places(d, 1 + d)]
+
     def costs(self, theta: Array, columns: NDArray[np.int64], n: int) -> Array:
         """Costs of the first ``n`` rows."""
         costs = np.empty(n)

@@ -99,6 +99,11 @@ class CompiledProblem(SampledProblem):
         """Jacobian of all rows in the user's order, shape (n, p, d)."""
         return self.kernel.jacobian(self._point(theta), self._everything(), self.n)
 
+    def grouped(self, theta: Theta, order: NDArray[np.intp], edges: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Sums of ``w J^T r`` (m, d) and ``w J^T J`` (m, d, d) over m groups of rows, consecutive in ``order``."""
+        columns = [loadable(c[order]) for c in self.data.columns]
+        return self.kernel.linearize_groups(self._point(theta), describe(columns), edges)
+
     def factor(self, theta: Theta, lo: int, hi: int) -> Array:
         """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""
         return self.kernel.factor(self._point(theta), self._columns(lo, hi), hi - lo)

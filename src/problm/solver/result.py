@@ -207,10 +207,11 @@ class Result(ScipysResult):
         """(d, d) covariance of the parameters: ``2 cost / (N - d) (J^T J)^-1``, or ``(J^T J)^-1`` if ``absolute``, with
         the pseudo-inverse if singular. For a robust loss that of an M-estimator (`problm.solver.sandwich`)."""
         if (robust := self._sandwich()) is not None:
-            return self._fewer() * robust
+            return self.batch_factor * robust
         return self.unscaled_covariance * self._variance()
 
-    def _fewer(self) -> float:
+    @property
+    def batch_factor(self) -> float:
         """How many times as uncertain as those of all rows the parameters of a batch are."""
         if self.complete:
             return 1.0
@@ -220,7 +221,7 @@ class Result(ScipysResult):
 
     def _variance(self) -> float:
         """Variance of the residuals by which ``(J^T J)^-1`` is scaled."""
-        return self._fewer() * (1.0 if self.absolute else 2.0 * self.cost / self.degrees_of_freedom)
+        return self.batch_factor * (1.0 if self.absolute else 2.0 * self.cost / self.degrees_of_freedom)
 
     def _sandwich(self) -> Array | None:
         """The covariance of a robust fit, computed on first access; None for other fits."""

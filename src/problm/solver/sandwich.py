@@ -10,10 +10,12 @@ assumption about the noise is that rows are independent.
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..linalg.normal import Normal
 from .information import inverse_root
 from .problem import Problem, Theta
 
@@ -21,6 +23,16 @@ Array = NDArray[np.float64]
 _ROWS = 10_000
 _LEAST = 0.05
 """Curvature of the cost, relative to that of ``J^T W J``, below which the minimum is too flat for an estimate."""
+
+
+class Linearized(Protocol):
+    """What the curvature is measured by; every `Problem` has it."""
+
+    n: int
+
+    def retract(self, theta: Theta, delta: Array) -> Theta: ...
+
+    def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal: ...
 
 
 def sandwich(problem: Problem, theta: Theta, hessian: Array, scale: float) -> Array | None:
@@ -40,19 +52,34 @@ def sandwich(problem: Problem, theta: Theta, hessian: Array, scale: float) -> Ar
     root, _ = inverse_root(hessian)
     if not scale > 0.0 or hessian.shape != (d, d):  # a perfect fit, or parameters unknown to the problem
         return None
-    share = n / size
-
-    def gradient(step: Array) -> Array:
-        moved = problem.retract(theta, step)
-        return root.T @ problem.linearize(moved, 0, size, outer=False, costs=None).gradient
-
-    columns = [(gradient(scale * v) - gradient(-scale * v)) * (0.5 * share / scale) for v in root.T]
-    curvature = np.array(columns).reshape(len(columns), -1)
-    curvature = 0.5 * (curvature + curvature.T)
-    if not np.isfinite(curvature).all() or np.linalg.eigvalsh(curvature).min(initial=math.inf) < _LEAST:
+    curvature = curvature_of(problem, theta, root, scale, size)
+    if curvature is None:
         return None
     normal = problem.linearize(theta, 0, size, outer=True, costs=None)
     noise = root.T @ normal.covariance() @ root * n
     half = root @ np.linalg.inv(curvature)
     freedom = n * problem.components / max(n * problem.components - d, 1)
     return half @ noise @ half.T * freedom
+
+
+def curvature_of(problem: Linearized, theta: Theta, root: Array, step: float, size: int) -> Array | None:
+    """Second derivatives of the cost in coordinates in which ``J^T W J`` is one; None where it is not convex.
+
+    Parameters
+    ----------
+    root : (d, k) B with ``B B^T = (J^T W J)^-1``.
+    step : length, in these coordinates, over which the gradient is compared to both sides.
+    size : rows to compute it from; it is scaled to all of them.
+    """
+    share = problem.n / size
+
+    def gradient(move: Array) -> Array:
+        moved = problem.retract(theta, move)
+        return root.T @ problem.linearize(moved, 0, size, outer=False, costs=None).gradient
+
+    columns = [(gradient(step * v) - gradient(-step * v)) * (0.5 * share / step) for v in root.T]
+    curvature = np.array(columns).reshape(len(columns), -1)
+    curvature = 0.5 * (curvature + curvature.T)
+    if not np.isfinite(curvature).all() or np.linalg.eigvalsh(curvature).min(initial=math.inf) < _LEAST:
+        return None
+    return curvature

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from problm.manifolds import rotation_exp, skew, tangent_basis
+from problm.manifolds import rotation_exp, rotation_log, skew, tangent_basis
 from problm.solver.result import Status
 from problm.vision.two_view import models as tv
 from problm.vision.two_view.essential import essential_matrix
@@ -364,6 +364,23 @@ class TestCovariance:
         assert (ratio < 1.3).all()  # outliers near their epipolar line add a little that no covariance knows
         whitened = np.linalg.solve(np.linalg.cholesky(told), np.linalg.cholesky(spread))
         assert 0.6 < np.linalg.norm(whitened) ** 2 / 5 < 1.6
+
+    @pytest.mark.parametrize("robust", [False, True])
+    def test_of_matches_that_share_their_errors(self, robust):
+        """Every point is found four times, with nearly the same error."""
+        clean = two_views(400, seed=66, noise=0.0)
+        x = np.concatenate([clean.x1, clean.x2], axis=1)[np.arange(400) // 4 * 4]
+        rng, distances, apart = np.random.default_rng(67), [], []
+        for _ in range(40):
+            noisy = x + np.repeat(0.45 * rng.normal(size=(100, 4)), 4, axis=0) + 0.2 * rng.normal(size=x.shape)
+            x1, x2 = np.ascontiguousarray(noisy[:, :2]), np.ascontiguousarray(noisy[:, 2:])
+            pose = essential_matrix(x1, x2, clean.K, initial=(clean.R, clean.t), robust=robust)
+            B = tangent_basis(pose.t)
+            step = np.r_[rotation_log(clean.R @ pose.R.T), B.T @ clean.t]
+            distances.append(step @ np.linalg.solve(pose.covariance, step) / 5)
+            apart.append(step @ np.linalg.solve(pose.result.covariance, step) / 5)
+        assert 0.75 < np.sqrt(np.mean(distances)) < 1.25
+        assert np.sqrt(np.mean(apart)) > 1.5  # as if rows were independent
 
     @pytest.mark.parametrize("error", ["sampson", "transfer"])
     def test_of_a_homography(self, error):

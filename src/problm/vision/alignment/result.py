@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...solver.information import inverse_root
+from ...solver.regional import regional_covariance
 from ...solver.result import Result, Status
 from ...support.files import write_atomically
 from ..images.image import Mask, Source, pixels_of
@@ -27,6 +29,8 @@ Array = NDArray[np.float64]
 _LEAST_CORRELATION = 0.3
 _KINK = 0.05
 """Step of a corner, in pixels, that may be left at a kink: measured a few thousandths for shifts by whole pixels."""
+_PART_OF_A_CELL = 0.1
+"""Movement of the corners, in pixels to both sides, over which the curvature of the cost is measured."""
 _AT_A_KINK = "Converged: no step lowers the cost; the minimum lies where pixel centres meet pixel centres."
 
 
@@ -111,13 +115,32 @@ class Alignment:
 
     @cached_property
     def corner_errors(self) -> Array:
-        """(4,) standard error in pixels of the four corners of image 1 as mapped, from noise of independent pixels.
-
-        Model errors (parallax, a non-planar scene) are not included.
-        """
+        """(4,) standard error in pixels of the four corners of image 1 as mapped, from `covariance`."""
         jacobian = self._corner_jacobian
-        spread = np.einsum("ij,jk,ik->i", jacobian, self.result.covariance, jacobian)
+        spread = np.einsum("ij,jk,ik->i", jacobian, self.covariance, jacobian)
         return np.sqrt(np.maximum(spread.reshape(4, 2).sum(axis=1), 0.0))
+
+    @cached_property
+    def covariance(self) -> Array:
+        """(d, d) covariance of the parameters of the warp, and of gain and bias if they were estimated; nan where it is
+        not known.
+
+        It is estimated from the residuals as they are, over regions of image 1 (`problm.solver.regional`): it covers
+        noise, also of pixels that blur and interpolation correlate, and deviations from the warp that change within
+        regions of about a sixth of the image's side (parallax of many small things). It does not cover what a change of
+        the warp imitates or what shifts half of the image one way, such as one large object at another depth.
+        """
+        problem, jacobian = self.problem, self._corner_jacobian
+        unknown = np.full((problem.dim, problem.dim), np.nan)
+        root, regular = inverse_root(self.result.hessian)
+        if not regular:
+            return unknown
+        # The cost has kinks where pixels cross into the next cell: its curvature is that over a part of a cell.
+        step = max(_PART_OF_A_CELL / float(np.abs(jacobian @ root).max()), self.result.cost**0.5 * 1e-12)
+        pixels = problem.data.columns[0]
+        points = np.stack(np.divmod(pixels, problem.image1.shape[1]), axis=1).astype(np.float32)
+        covariance = regional_covariance(problem, self.theta, points, step)
+        return unknown if covariance is None else covariance * self.result.batch_factor
 
     @cached_property
     def _corner_jacobian(self) -> Array:

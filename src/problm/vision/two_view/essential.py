@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...losses import Loss
 from ...manifolds import as_pose
+from ...problems.compiled import CompiledProblem
 from ...support.suggest import suggest
 from .consensus import inlier_quantile
 from .degenerate import Simpler, rotation_only
@@ -195,7 +196,7 @@ def _refine_all(task: _Task, theta: Array | None) -> RelativePose:
         simpler = rotation_only(frame, pose, voters, None, cut, 0.01)
     nan = math.nan
     fit = Fit(result.x, settings.threshold or nan, _SQUARES, result, errors, inliers, nan, nan, 0, 0.0)
-    return _result(task, fit, pose, simpler, variance, began)
+    return _result(task, fit, pose, simpler, began)
 
 
 def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
@@ -209,10 +210,10 @@ def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
         return _nothing(task, time.perf_counter() - began, fit)
     pose, _ = choose_pose(pose_of(model, fit.theta), frame.transform(x[fit.inliers]))
     simpler = rotation_only(frame, pose, x, fit.inliers, fit.threshold, fit.accepted)
-    return _result(task, fit, pose, simpler, fit.variance(model), began)
+    return _result(task, fit, pose, simpler, began)
 
 
-def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, variance: float, began: float) -> RelativePose:
+def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, began: float) -> RelativePose:
     """Make the result."""
     R, t = pose[:9].reshape(3, 3), pose[9:]
     E, errors, inliers = cross_product(t, R), fit.errors, fit.inliers
@@ -226,24 +227,27 @@ def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, varianc
         R, t, E = simpler.matrix, np.full(3, np.nan), np.full((3, 3), np.nan)
         if len(simpler.errors) == len(inliers):
             errors, inliers = simpler.errors, simpler.inliers
+        minimum = None
     else:
-        hessian = _hessian(task.frame, fit, pose)
+        minimum = _minimum(task.frame, fit, pose)
+        hessian = fit.result.hessian
+        if minimum[0] is not fit.result.problem:
+            hessian = minimum[0].linearize(pose, 0, minimum[0].n, outer=False, costs=None).hessian
         if not fit.result.success:
             status, message = "not converged", fit.result.message
     return RelativePose(
         R=R, t=t, E=E, inliers=inliers, measured=errors, threshold=fit.threshold, status=status, message=message,
-        result=fit.result, hessian=hessian, variance=variance, starts=fit.starts, chance=fit.chance,
+        result=fit.result, hessian=hessian, minimum=minimum, starts=fit.starts, chance=fit.chance,
         seconds=time.perf_counter() - began, points=(task.a, task.b), K1=task.K1, K2=task.K2,
     )  # fmt: skip
 
 
-def _hessian(frame: Frame, fit: Fit, pose: Array) -> Array:
-    """Gauss-Newton matrix in the tangent parameters of the chosen pose."""
+def _minimum(frame: Frame, fit: Fit, pose: Array) -> tuple[CompiledProblem, Array]:
+    """The last problem in the tangent parameters of the chosen pose, and the pose."""
+    problem: CompiledProblem = fit.result.problem
     if pose.tolist() == fit.theta.tolist():
-        return fit.result.hessian
-    data = list(fit.result.problem.data.columns)
-    problem = two_view_problem(ESSENTIAL, data, frame, fit.loss)
-    return problem.linearize(pose, 0, problem.n, outer=False, costs=None).hessian
+        return problem, pose
+    return two_view_problem(ESSENTIAL, list(problem.data.columns), frame, fit.loss), pose
 
 
 def _nothing(task: _Task, seconds: float, fit: Fit | None = None) -> RelativePose:
@@ -255,7 +259,7 @@ def _nothing(task: _Task, seconds: float, fit: Fit | None = None) -> RelativePos
         R=nan, t=nan[0], E=nan, inliers=np.zeros(n, dtype=bool), measured=np.full(n, np.nan),
         threshold=math.nan if fit is None else fit.threshold, status="no consensus",
         message=f"No geometry better than chance: {found}, which wrong matches reach as well.",
-        result=None if fit is None else fit.result, hessian=np.full((5, 5), np.nan), variance=math.nan,
+        result=None if fit is None else fit.result, hessian=np.full((5, 5), np.nan),
         starts=0 if fit is None else fit.starts, chance=math.inf if fit is None else fit.chance, seconds=seconds,
         points=(task.a, task.b), K1=task.K1, K2=task.K2,
     )  # fmt: skip

@@ -51,13 +51,10 @@ def start_matrix(initial: Any, frame: Frame, model: Model) -> Array:
 def estimate(
     model: Model, frame: Frame, a: Points, b: Points, theta: Array | None, settings: Settings, robust: bool
 ) -> tuple[Fit | None, float]:
-    """Fit; return also the factor from the inverse of the Gauss-Newton matrix to the covariance."""
+    """The fit, and the variance of a component of its errors; nan if that is not known or the fit is robust."""
     began = time.perf_counter()
     if robust:
-        fit = fit_robust(model, frame, a, b, settings, theta)
-        if fit is None:
-            return None, math.nan
-        return fit, fit.variance(model)
+        return fit_robust(model, frame, a, b, settings, theta), math.nan
     squares = Loss.named("linear")
     start = find_start(model, frame, a, b, settings) if theta is None else theta
     if start is None:
@@ -72,30 +69,28 @@ def estimate(
 
 def outcome(
     kind: Callable[..., TwoViewFit],
-    names: tuple[str, str],
+    name: str,
     model: Model,
     frame: Frame,
     a: Points,
     b: Points,
     fit: Fit | None,
-    variance: float,
     simpler: str = "",
 ) -> Any:
     """Make a result of the given kind from the fit, or from what is known without one.
 
-    ``names`` are the fields of the matrix and of the covariance of its entries; ``simpler`` is the message
-    where the matches do not determine the model.
+    ``name`` is the field of the matrix; ``simpler`` is the message where the matches do not determine the model.
     """
     n, d = len(a), model.dim
     common: dict[str, Any] = {"points": (a, b)}
     if fit is None or fit.chance >= 0.0:  # nan, for squared residuals, is neither
         found = "no sample gave one" if fit is None else f"the best has {int(fit.inliers.sum())} of {n} inliers"
         return kind(
-            **{names[0]: np.full((3, 3), np.nan), names[1]: np.full((9, 9), np.nan)},
+            **{name: np.full((3, 3), np.nan)}, tangents=np.full((9, d), np.nan),
             inliers=np.zeros(n, dtype=bool), measured=np.full(n, np.nan), status="no consensus",
             message=f"No {model.name} better than chance: {found}, which wrong matches reach as well.",
             threshold=math.nan if fit is None else fit.threshold, result=None if fit is None else fit.result,
-            hessian=np.full((d, d), np.nan), variance=math.nan, starts=0 if fit is None else fit.starts,
+            hessian=np.full((d, d), np.nan), starts=0 if fit is None else fit.starts,
             chance=math.inf if fit is None else fit.chance, seconds=0.0 if fit is None else fit.seconds, **common,
         )  # fmt: skip
     status, message = "ok", f"The {model.name} is determined by its inliers."
@@ -106,15 +101,12 @@ def outcome(
     elif not fit.result.success:
         status, message = "not converged", fit.result.message
     matrix = frame.to_pixels(model.matrix(fit.theta))
-    built = kind(
-        **{names[0]: matrix, names[1]: np.full((9, 9), np.nan)},
+    return kind(
+        **{name: matrix}, tangents=entry_jacobian(model, frame, fit.theta, matrix),
         inliers=fit.inliers, measured=fit.errors, status=status, message=message, threshold=fit.threshold,
-        result=fit.result, hessian=fit.result.hessian, variance=variance, starts=fit.starts, chance=fit.chance,
-        seconds=fit.seconds, **common,
+        result=fit.result, hessian=fit.result.hessian, minimum=(fit.result.problem, fit.theta), starts=fit.starts,
+        chance=fit.chance, seconds=fit.seconds, **common,
     )  # fmt: skip
-    J = entry_jacobian(model, frame, fit.theta, matrix)
-    object.__setattr__(built, names[1], J @ built.covariance @ J.T)
-    return built
 
 
 def entry_jacobian(model: Model, frame: Frame, theta: Array, matrix: Array) -> Array:

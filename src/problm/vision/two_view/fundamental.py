@@ -65,12 +65,17 @@ def fundamental_matrix(
     theta = None if initial is None else start_matrix(initial, frame, FUNDAMENTAL)
     fit, variance = estimate(FUNDAMENTAL, frame, a, b, theta, settings, robust)
     message = ""
-    if fit is not None and fit.result.success and not fit.chance >= 0.0 and math.isfinite(variance):
+    if (
+        fit is not None
+        and fit.result.success
+        and not fit.chance >= 0.0
+        and (fit.inliers.sum() > FUNDAMENTAL.dim if robust else math.isfinite(variance))
+    ):
         some = slice(None, None, 1 if robust else max(1, len(a) // 2000))
         x = np.concatenate([a[some], b[some]], axis=1, dtype=np.float64)
         cut = fit.threshold if robust else 3.0 * max(variance, 1e-300) ** 0.5
         flat = plane_only(frame, x, fit.inliers[some], cut, fit.accepted if robust else 0.01, settings.rng)
         if flat is not None:
             message = "A homography explains the matches (a plane, or a camera that only turned): F is not determined."
-    made: Fundamental = outcome(Fundamental, ("F", "F_covariance"), FUNDAMENTAL, frame, a, b, fit, variance, message)
+    made: Fundamental = outcome(Fundamental, "F", FUNDAMENTAL, frame, a, b, fit, message)
     return made

@@ -71,6 +71,6 @@ def homography(
     settings = make_settings(threshold, loss, levels, starts, max_starts, confidence, threads, rng, options)
     frame = unit_frame(a, b, maps=True)
     theta = None if initial is None else start_matrix(initial, frame, model)
-    fit, variance = estimate(model, frame, a, b, theta, settings, robust)
-    made: Homography = outcome(Homography, ("H", "H_covariance"), model, frame, a, b, fit, variance)
+    fit, _ = estimate(model, frame, a, b, theta, settings, robust)
+    made: Homography = outcome(Homography, "H", model, frame, a, b, fit)
     return made

@@ -10,35 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...linalg.dense import inverse_spd
-from ...losses import Loss
 from ...problems.compiled import CompiledProblem
+from ...solver.regional import regional_covariance
 from ...solver.result import Result
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-
-
-def m_estimator_variance(errors: Array, loss: Loss, dim: int, freedom: int = 1) -> float:
-    r"""Factor c with ``covariance = c H^-1`` for a robust fit whose Gauss-Newton matrix is ``H = sum w J'J``.
-
-    Huber's formula: the covariance is ``mean(psi^2) / mean(psi')^2 (J'J)^-1`` with ``psi(r) = w(|r|) r``, and
-    J'J is H divided by the mean weight. For errors that are norms of ``freedom`` independent components, psi^2
-    is shared by these and psi' is the mean of its slopes along r and across (the weight). For squared residuals
-    this is the variance of a component.
-    """
-    if len(errors) * freedom <= dim:
-        return math.nan
-    h = 1e-4 * max(float(np.median(errors)), 1e-12 * loss.scale)
-    weight = loss.cost_and_weight(errors**2)[1]
-    upper, lower = errors + h, np.maximum(errors - h, 0.0)
-    slope = (upper * loss.cost_and_weight(upper**2)[1] - lower * loss.cost_and_weight(lower**2)[1]) / (upper - lower)
-    total = float((slope + (freedom - 1) * weight).sum()) / freedom
-    if not total > 0.0:
-        return math.nan
-    squares = float((weight * errors) @ (weight * errors)) / freedom
-    rows = len(errors) * freedom
-    return squares * float(weight.sum()) / total**2 * rows / (rows - dim)
 
 
 def norms(r: Array) -> Array:
@@ -72,8 +49,6 @@ class TwoViewFit:
     """The last solve: on all matches for ``robust=False``, else on the inliers. None if there was none."""
     hessian: Array = field(repr=False)
     """(d, d) Gauss-Newton matrix, summed over the inliers, at the returned model."""
-    variance: float = field(repr=False)
-    """Factor from the inverse of ``hessian`` to the covariance."""
     starts: int
     """Number of minimal samples or random starts of the search; 0 without a search."""
     chance: float
@@ -84,6 +59,8 @@ class TwoViewFit:
     """The matches (x1, x2) that the errors refer to; undistorted, if there was distortion."""
     measured: Array | None = field(default=None, repr=False)
     """The errors, if they are known already; else the last solve has them."""
+    minimum: tuple[CompiledProblem, Array] | None = field(default=None, repr=False)
+    """The problem that was solved last, in the parameters of the covariance, and its minimum; None: not known."""
 
     @cached_property
     def errors(self) -> Array:
@@ -95,7 +72,7 @@ class TwoViewFit:
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickling: everything except the compiled problem of the last solve."""
-        state = {**self.__dict__, "measured": self.errors}
+        state = {**self.__dict__, "measured": self.errors, "covariance": self.covariance, "minimum": None}
         if self.result is not None:
             state["result"] = replace(self.result, problem=None)
         return state
@@ -115,10 +92,27 @@ class TwoViewFit:
 
     @cached_property
     def covariance(self) -> Array:
-        """(d, d) covariance of the tangent parameters at the model; nan where it is not known."""
-        if not (math.isfinite(self.variance) and np.isfinite(self.hessian).all()):
-            return np.full_like(self.hessian, np.nan)
-        return self.variance * inverse_spd(self.hessian)[0]
+        """(d, d) covariance of the tangent parameters at the model; nan where it is not known.
+
+        It is estimated from the residuals as they are, over regions of image 1 (`problm.solver.regional`): it covers
+        noise that changes over the image, errors that neighbouring matches share, and deviations from the model that
+        change over the image. Errors that another model would imitate are not covered: a wrong focal length or
+        principal point moves the pose and leaves no trace in the residuals.
+        """
+        unknown = np.full_like(self.hessian, np.nan)
+        if self.minimum is None or self.result is None or not np.isfinite(self.hessian).all():
+            return unknown
+        problem, point = self.minimum
+        n, p = problem.n, min(problem.components, 2)
+        if n * p <= problem.dim:
+            return unknown
+        points = np.asarray(problem.data.columns[0][:, :2], dtype=np.float64)
+        loss, extent = problem.kernel.loss, float(np.ptp(points, axis=0).max())
+        # Exact matches have no errors to measure the curvature by.
+        least = 1e-9 * extent if loss.is_linear else 1e-3 * loss.scale
+        scale = max(math.sqrt(2.0 * self.result.cost / (n * p)), least)
+        covariance = regional_covariance(problem, point, points, scale)
+        return unknown if covariance is None else covariance * self.result.batch_factor
 
     def to_dict(self) -> dict[str, Any]:
         """Return lists, numbers and strings, ready for JSON; numbers that are not finite become None."""
@@ -268,8 +262,14 @@ class Fundamental(TwoViewFit):
 
     F: Array
     """(3, 3), rank 2, unit Frobenius norm; nan where it is not determined."""
-    F_covariance: Array = field(repr=False)
-    """(9, 9) covariance of the entries of F, row by row; of rank 7."""
+    tangents: Array = field(repr=False)
+    """(9, 7) derivatives of the entries of F, row by row, with respect to the tangent parameters."""
+
+    @cached_property
+    def F_covariance(self) -> Array:
+        """(9, 9) covariance of the entries of F, row by row; of rank 7."""
+        C: Array = self.tangents @ self.covariance @ self.tangents.T
+        return C
 
     @property
     def matrix(self) -> Array:
@@ -289,8 +289,14 @@ class Homography(TwoViewFit):
 
     H: Array
     """(3, 3), last entry 1 (unit norm where that is 0); nan where there is no consensus."""
-    H_covariance: Array = field(repr=False)
-    """(9, 9) covariance of the entries of H, row by row; of rank 8."""
+    tangents: Array = field(repr=False)
+    """(9, 8) derivatives of the entries of H, row by row, with respect to the tangent parameters."""
+
+    @cached_property
+    def H_covariance(self) -> Array:
+        """(9, 9) covariance of the entries of H, row by row; of rank 8."""
+        C: Array = self.tangents @ self.covariance @ self.tangents.T
+        return C
 
     @property
     def matrix(self) -> Array:

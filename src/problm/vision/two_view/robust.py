@@ -40,7 +40,7 @@ from .consensus import estimate_threshold, inlier_quantile, log_chance, vote_wei
 from .loss_width import WIDTHS, best_width
 from .matches import extent
 from .models import Frame, Model, two_view_problem
-from .result import error_norms, m_estimator_variance, residual_norms
+from .result import error_norms, residual_norms
 from .search import Pool, SearchOptions, candidates, find
 
 Array = NDArray[np.float64]
@@ -81,11 +81,6 @@ class Fit:
     starts: int
     """Number of samples or random starts examined."""
     seconds: float
-
-    def variance(self, model: Model) -> float:
-        """Factor from the inverse of the Gauss-Newton matrix of a robust fit to the covariance."""
-        errors = error_norms(self.result)
-        return m_estimator_variance(errors[errors < self.loss.scale], self.loss, model.dim, model.freedom)
 
 
 def result_variance(result: Result, model: Model) -> float:
