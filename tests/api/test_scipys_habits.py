@@ -195,6 +195,36 @@ def test_what_would_be_dropped_is_refused(x, y, match):
         problm.curve_fit(decay, x, y)
 
 
+MASKED = np.ma.masked_greater(Y, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: problm.curve_fit(decay, X, Y, Quantity()), "p0 has units"),
+        (lambda: problm.curve_fit(decay, X, Y, bounds=(Quantity(), 5.0)), "bounds has units"),
+        (lambda: problm.curve_fit(decay, X, [Quantity()] * 300), "ydata has units"),
+        (lambda: problm.curve_fit(decay, X, Y, sigma=Quantity()), "sigma has units"),
+        (lambda: problm.least_squares(lambda t: residuals(t, X, MASKED), [1.0, 1.0]), "fun returns has masked values"),
+        (lambda: problm.least_squares(lambda t: Quantity(), [1.0, 1.0]), "fun returns has units"),
+        (lambda: problm.fit("a*exp(-b*x)", X, MASKED), "y has masked values"),
+        (lambda: problm.fit("a*exp(-b*x)", Quantity(), Y), "x has units"),
+    ],
+)
+def test_units_and_masks_are_refused_everywhere(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()
+
+
+def test_series_of_dask():
+    frames = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    table = frames.from_pandas(pandas.DataFrame({"x": X, "y": Y}), npartitions=3)
+    expected = problm.curve_fit(decay, X, Y, [1.0, 1.0])[0]
+    for x, y in ((table["x"], table["y"]), (X, table["y"])):
+        np.testing.assert_allclose(problm.curve_fit(decay, x, y, [1.0, 1.0])[0], expected, rtol=1e-5)
+
+
 def test_a_mask_without_masked_values_is_none():
     popt, _ = problm.curve_fit(decay, X, np.ma.masked_greater(Y, 1e9))
     np.testing.assert_allclose(popt, problm.curve_fit(decay, X, Y)[0])
@@ -221,3 +251,5 @@ def test_numbers_with_uncertainties():
     theirs, their_cov = scipy.optimize.curve_fit(decay, X, Y, sigma=sigma, absolute_sigma=True)
     np.testing.assert_allclose(popt, theirs, rtol=1e-5)
     np.testing.assert_allclose(pcov, their_cov, rtol=1e-4)
+    fit = problm.fit("a*exp(-b*x)", X, unumpy.uarray(Y, sigma))
+    np.testing.assert_allclose([p.error for p in fit.params.values()], np.sqrt(their_cov.diagonal()), rtol=1e-3)

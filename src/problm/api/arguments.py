@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.array_kinds import refuse_units
+
 Array = NDArray[np.float64]
 
 CHECK_UP_TO = 100_000
@@ -19,6 +21,7 @@ because checking 10^7 rows takes longer than fitting them. The error is the same
 
 def parameters(name: str, value: Any) -> Array:
     """Return a start (d,) of finite numbers."""
+    refuse_units(name, value)
     try:
         array = np.array(value, dtype=np.float64, ndmin=1)
     except (TypeError, ValueError) as error:
@@ -31,16 +34,6 @@ def parameters(name: str, value: Any) -> Array:
         bad = np.flatnonzero(~np.isfinite(array))
         raise ValueError(f"{name}[{bad[0]}] is {array[bad[0]]}: every parameter must start at a finite number")
     return array
-
-
-def refuse_units(name: str, value: Any) -> None:
-    """Raise for units and masks, which would be dropped silently."""
-    package = type(value).__module__.partition(".")[0]
-    if package in ("astropy", "pint") and (hasattr(value, "unit") or hasattr(value, "units")):
-        number = "value" if package == "astropy" else "magnitude"
-        raise ValueError(f"{name} has units, which a fit would drop: convert, and pass its .{number}")
-    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
-        raise ValueError(f"{name} has masked values: remove these rows from all arrays, or fill them")
 
 
 def column(name: str, value: Any) -> NDArray[Any]:
@@ -146,6 +139,8 @@ def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | No
         lower, upper = bounds
     except (TypeError, ValueError) as error:
         raise ValueError(f"bounds must be a pair (lower, upper), got {bounds!r}") from error
+    refuse_units("bounds", lower)
+    refuse_units("bounds", upper)
     if isinstance(lower, float) and isinstance(upper, float) and lower == -np.inf and upper == np.inf:
         return None
     d = len(x0)

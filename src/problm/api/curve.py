@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.array_kinds import refuse_units
 from . import arguments as inputs
 
 Array = NDArray[np.float64]
@@ -90,7 +91,7 @@ def points_of(xdata: Any, ydata: Any, sigma: Any, *, convert: bool) -> Points:
     if not y.size:
         raise ValueError("ydata is empty: there is nothing to fit")
     axis = None
-    inputs.refuse_units("xdata", xdata)
+    refuse_units("xdata", xdata)
     if _is_array(xdata):
         x = inputs.column("xdata", xdata)
         if not x.size:
@@ -197,7 +198,7 @@ def sigmas(sigma: Any, n: int) -> Array | None:
     """Standard deviations (n,), or a covariance matrix (n, n)."""
     if sigma is None:
         return None
-    inputs.refuse_units("sigma", sigma)
+    refuse_units("sigma", sigma)
     s = np.asarray(sigma.to_numpy() if hasattr(sigma, "to_numpy") else sigma)
     if s.dtype.kind not in "fiu":
         raise ValueError(f"sigma must hold numbers, got dtype {s.dtype}")

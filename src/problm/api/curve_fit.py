@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..data.sources import is_stored
 from ..solver.result import Result
+from ..support.array_kinds import refuse_units
 from ..warnings import ConvergenceWarning
 from .call import Call
 from .curve import Curve, WholeCurve, points_of, shape_of, standard_deviations
@@ -175,6 +176,7 @@ def fit(
     if not callable(f):
         raise TypeError(f"f must be callable or a compiled model, got {type(f).__name__}")
     _refuse(nan_policy, method, bounds, kwargs)
+    refuse_units("ydata", ydata)
     dim, names = _parameters(f, p0)
     compiled = hasattr(f, "curve_kernel")
     keywords = {"method": method or "problm", "bounds": bounds, **_minpack(kwargs)}
@@ -259,6 +261,8 @@ def _bounded(bounds: Any) -> bool:
         raise ValueError(f"bounds must be a pair (lower, upper), got {bounds!r}")
     if all(isinstance(bound, float) for bound in pair):  # a tenth of NumPy's time
         return bool(pair[0] != -math.inf or pair[1] != math.inf)
+    for bound in pair:
+        refuse_units("bounds", bound)
     return not (np.isneginf(pair[0]).all() and np.isposinf(pair[1]).all())
 
 

@@ -20,6 +20,8 @@ from ..models.formula import formula
 from ..models.model import Model
 from ..models.ties import Ties
 from ..solver.result import Result, Status
+from ..support.array_kinds import refuse_units
+from .curve import standard_deviations
 from .curve_fit import fit as fit_curve
 
 Array = NDArray[np.float64]
@@ -85,6 +87,10 @@ def fit(
     >>> print(fit.params["sigma"])
     sigma = 0.7976 ± 0.0025
     """
+    for name, value in (("x", x), ("y", y), ("sigma", sigma)):
+        refuse_units(name, value)
+    if y is not None:
+        y, sigma, absolute_sigma = standard_deviations(y, sigma, absolute_sigma)
     model, x, y, sigma = _columns(model, x, y, sigma)
     if options.get("nan_policy") == "omit":
         x, y, sigma = _without_nan(x, y, sigma)

@@ -168,7 +168,7 @@ class DaskRows:
     @classmethod
     def of(cls, name: str, data: Any, columns: Sequence[str] | None = None) -> DaskRows:
         """Rows of a Dask array, series or data frame."""
-        if hasattr(data, "to_frame") and not hasattr(data, "columns"):  # a series
+        if data.ndim == 1 and hasattr(data, "to_frame"):  # a series
             return cls.of(name, data.to_frame(name=name))
         if hasattr(data, "map_partitions"):
             names = choose("columns", columns, [str(c) for c in data.columns])

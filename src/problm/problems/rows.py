@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..losses import Loss
 from ..solver.problem import Problem, Theta
+from ..support.array_kinds import refuse_units
 from .differences import Differences
 from .numpy_function import FunctionProblem
 from .row_wise import is_row_wise
@@ -119,7 +120,9 @@ class FunctionModel:
         self.whole = together or not is_row_wise(self._evaluate, points, columns)
         start = points[-1]
         rows = columns if self.whole else tuple(c[:8] for c in columns)
-        probe = np.asarray(self.fun(start.copy() if self.move is None else start, *rows))
+        returned = self.fun(start.copy() if self.move is None else start, *rows)
+        refuse_units("the array that fun returns", returned)
+        probe = np.asarray(returned)
         self._learn(probe, len(rows[0]) if rows else None)
         if self.whole:
             self.total = len(probe) if probe.ndim else 1

@@ -78,6 +78,8 @@ class Run:
         """Whether evaluations of the cost confirmed that the point is a minimum (`problm.solver.verification`)."""
         self.bound: float | None = None
         """Distance to the minimum, in standard errors, after a last step that was taken because of its bound."""
+        self.start_squares: list[float] | None = None
+        """Squares of the sizes of the parameters at the start (`problm.solver.verification.perfect`)."""
         self.escapes = 0
         """Number of saddle points left so far."""
         self.compiled = problem.for_compiled_loop() if self._unobserved() else None
