@@ -127,7 +127,7 @@ def fit(
 
 
 def _register() -> None:
-    """Make lmfit's minimizers know the method ``"problm"``."""
+    """Add the method ``"problm"`` to lmfit's minimizers."""
     theirs = lmfit.Minimizer.minimize
     if hasattr(theirs, "__wrapped__"):
         return
@@ -143,9 +143,9 @@ _register()
 
 
 class _Residuals:
-    """Residuals of an lmfit minimizer, of some rows of its arguments or of all.
+    """Residuals of an lmfit minimizer for some or all rows of its arguments.
 
-    Arguments with a row for each residual are given to the solver, which passes some of their rows; others stay.
+    Arguments with one row per residual are given to the solver, which passes some of their rows; others are unchanged.
     """
 
     def __init__(self, minimizer: Any, names: list[str], params: lmfit.Parameters) -> None:
@@ -174,10 +174,10 @@ class _Residuals:
         return r.astype(np.complex128).ravel().view(np.float64) if r.dtype.kind == "c" else r
 
     def _columns(self) -> tuple[NDArray[Any], ...] | None:
-        """Arguments with a row for each residual; None where they cannot be told."""
+        """Arguments with one row per residual; None if they cannot be identified."""
         residual = self(self.start)
         n = residual.size
-        # With lmfit's words for what is not a number.
+        # lmfit's error message for NaN.
         lmfit.minimizer.coerce_float64(residual, nan_policy=self.minimizer.nan_policy)
         given = {**dict(enumerate(self.minimizer.userargs)), **self.minimizer.userkws}
         rows = {key: value for key, value in given.items() if _has_rows(value, n)}
@@ -188,7 +188,7 @@ class _Residuals:
 
 
 def _has_rows(value: Any, n: int) -> bool:
-    """Whether an argument is a plain array with n rows; a function may need other kinds as they are."""
+    """Whether an argument is a plain array with n rows; a function may need other kinds unchanged."""
     return type(value) is np.ndarray and value.ndim in (1, 2) and len(value) == n
 
 
@@ -198,7 +198,7 @@ def _solved(minimizer: Any, params: Any, keywords: Mapping[str, Any]) -> lmfit.m
     answer.method, names = "problm", answer.var_names
     if not names:
         raise ValueError("params: no parameter varies, so there is nothing to fit")
-    # Set aside, since confidence intervals pass what a minimizer holds to lmfit's own method.
+    # Removed from the minimizer, because confidence intervals pass its keywords to lmfit's own method.
     minimizer.problm_kws = {**getattr(minimizer, "problm_kws", {}), **minimizer.kws, **keywords}
     minimizer.kws = {}
     options = {"max_nfev": _limit(minimizer.max_nfev), **minimizer.problm_kws}
@@ -220,7 +220,7 @@ def _solved(minimizer: Any, params: Any, keywords: Mapping[str, Any]) -> lmfit.m
 def _off_the_bounds(
     found: Result, residuals: _Residuals, bounds: tuple[Array, Array], chosen: list[Any], options: Any
 ) -> Result:
-    """The better one of a fit that ended on a bound and of one in lmfit's internal variables, which have none."""
+    """The better of a fit that ended on a bound and a fit in lmfit's internal variables, which have no bounds."""
     for parameter, value in zip(chosen, residuals.start.tolist(), strict=True):
         parameter.value = value
     inside = np.array([parameter.setup_bounds() for parameter in chosen])
@@ -244,7 +244,7 @@ def _limit(max_nfev: Any) -> int | None:
 
 
 def _callback(minimizer: Any, at: Callable[[Array], Any]) -> Callable[..., Any]:
-    """lmfit's callback of parameters, iteration and all residuals; a true value ends the fit."""
+    """Wrap lmfit's callback of parameters, iteration and all residuals; a true return value ends the fit."""
 
     def called(state: Any) -> Any:
         params = at(state.x)
@@ -268,6 +268,6 @@ def _fill(
     robust = options.get("loss", "linear") != "linear"
     answer.covar = found.covariance if robust else found.unscaled_covariance
     scaled, minimizer.scale_covar = minimizer.scale_covar, minimizer.scale_covar and not robust
-    with np.errstate(all="ignore"):  # of exact data, whose errors are zero
+    with np.errstate(all="ignore"):  # errors are zero for exact data
         minimizer._calculate_uncertainties_correlations()
     minimizer.scale_covar = scaled

@@ -48,7 +48,7 @@ class Cache:
         except OSError:
             return None
         except ValueError as error:
-            self._tell("damaged", f"{error}: compiling anew.")
+            self._tell("damaged", f"{error}: compiling again.")
             return None
         try:
             if hashlib.sha256(data[_SUM:]).digest() != data[:_SUM]:

@@ -21,7 +21,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def check_seal(path: Path) -> None:
-    """Raise a ValueError if a file is not as `sealed` made it."""
+    """Raise ValueError if a file does not end with its correct checksum."""
     with open_regular(path) as file:
         content = file.read()
     if content[-_SIZE:] != sealed(content[:-_SIZE])[-_SIZE:]:

@@ -116,7 +116,7 @@ class Kernel:
 
     @property
     def work(self) -> float:
-        """Nanoseconds that linearising a row takes, roughly; the same number everywhere, so that it may decide."""
+        """Rough time of linearising a row in ns; the same number on every machine, as decisions depend on it."""
         evaluated = 1.0 + 0.025 * len(self.program) if len(self.program) else 8.0
         return evaluated + 0.03 * self.dim**2 + (0.0 if self.loss.is_linear else 2.0)
 

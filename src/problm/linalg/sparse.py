@@ -1,10 +1,9 @@
-r"""The quadratic model of problems with many parameters, whose Jacobian is sparse or known by its products only.
+r"""The quadratic model of problems with many parameters, whose Jacobian is sparse or only known by its products.
 
-Up to `MANY` parameters the normal equations are dense whatever the Jacobian is (`problm.linalg.quadratic`): rank and
-digits are then those of a QR. Beyond, H is a sparse matrix, factored by SuperLU in a symmetric order of the parameters;
-or, where the Jacobian is a ``LinearOperator``, steps are those of LSMR (Fong and Saunders 2011), which multiplies by J
-and its transpose only. Its scales are estimates: with signs z that are random, ``(J^T z)^2`` has the expectation
-``diag(J^T J)``.
+Up to `MANY` parameters the normal equations are dense for any Jacobian (`problm.linalg.quadratic`): rank and digits are
+then those of a QR. Above, H is a sparse matrix, factored by SuperLU in a symmetric order of the parameters. If the
+Jacobian is a ``LinearOperator``, steps are those of LSMR (Fong and Saunders 2011), which only multiplies by J and its
+transpose. Its scales are estimates: for random signs z, ``(J^T z)^2`` has the expectation ``diag(J^T J)``.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from .space import Space
 
 Array = NDArray[np.float64]
 MANY = 500
-"""Parameters up to which the normal equations are dense."""
+"""Largest number of parameters with dense normal equations."""
 _PROBES = 16
-"""Products with the transposed Jacobian that estimate the diagonal of H: to a third."""
+"""Number of products with the transposed Jacobian that estimate the diagonal of H, to a third."""
 _LEAST_PIVOT = 1e-14
-"""Pivots, of a matrix with unit diagonal, below which it counts as singular."""
+"""Pivot of a matrix with unit diagonal below which it counts as singular."""
 _RIDGE = 1e-10
-"""Added to a singular matrix with unit diagonal."""
+"""Value added to the diagonal of a singular matrix with unit diagonal."""
 _COLUMNS = 256
-"""Columns of an inverse that are computed at once."""
+"""Number of columns of an inverse that are computed at once."""
 _ACCURATE = 1e-10
 """Relative accuracy of an iterative solve."""
 
@@ -54,12 +53,12 @@ class Gram:
 
     def __mul__(self, factor: float) -> Gram:
         if factor != 1.0:
-            raise ValueError("a matrix of products belongs to all residuals")
+            raise ValueError("a matrix that is known by its products must be of all residuals")
         return self
 
 
 class _Direct:
-    """Solves with ``M + damping D``, M sparse with unit diagonal, by SuperLU."""
+    """Solves with ``M + damping D`` by SuperLU; M is sparse with unit diagonal."""
 
     def __init__(self, matrix: Any, metric: Array | None) -> None:
         self.matrix, self._metric = matrix, metric
@@ -86,7 +85,7 @@ class _Direct:
 
 
 class _Iterative:
-    """The same with ``M = A^T A`` of an operator A with columns of about unit length, by LSMR."""
+    """The same by LSMR, with ``M = A^T A`` of an operator A whose columns have about unit length."""
 
     def __init__(
         self, gram: Gram, scale: Array, free: NDArray[np.intp] | None, count: int, metric: Array | None
@@ -114,14 +113,14 @@ class _Iterative:
         return np.asarray(self._columns.rmatvec(self._columns.matvec(x)))
 
     def __call__(self, damping: float, right: Array) -> Array:
-        """By conjugate gradients, for right sides that are no gradients; only Hebden's slope needs it."""
+        """Solve by conjugate gradients, for right sides that are not gradients; only Hebden's slope needs it."""
         from scipy.sparse.linalg import LinearOperator, cg
 
         matrix = LinearOperator((len(right),) * 2, matvec=lambda x: self @ x + damping * self._metric**2 * x)
         return np.asarray(cg(matrix, right, rtol=1e-4, maxiter=len(right))[0])
 
     def singular(self) -> bool:
-        return False  # it cannot be told
+        return False  # unknown
 
     def gauss_newton(self, gradient: Array) -> Array:
         return self.damped(0.0, gradient)
@@ -141,7 +140,7 @@ class _Iterative:
 
 
 class SparseModel(QuadraticModel):
-    """Mean normal equations with a sparse H, or one that is known by its products."""
+    """Mean normal equations with a sparse H, or an H that is only known by its products."""
 
     __slots__ = ("_solver",)
 
@@ -186,7 +185,7 @@ class SparseModel(QuadraticModel):
         return self._known[1]
 
     def damping_within(self, radius: float) -> tuple[float, float]:
-        """The least damping whose step is no longer than ``radius`` in the metric of the damping, and its length."""
+        """The smallest damping whose step is no longer than ``radius`` in the metric of the damping, and the length."""
         metric = 1.0 if self._diagonal is None else self._diagonal
         damping, x, length = 0.0, self._gauss_newton, math.inf
         for tries in range(MOST):
@@ -202,13 +201,13 @@ class SparseModel(QuadraticModel):
         return damping, length
 
     def within_reach(self) -> float:
-        """Decrease of the mean cost that the model promises."""
+        """Decrease of the mean cost that the model predicts."""
         return self.decrement
 
     def _minimum_in_box(self, damping: float, low: Array, high: Array) -> Array:
         solver = self._solver
         if isinstance(solver, _Iterative):
-            # Along the way to the damped step, cut at the bounds, as far as the model falls.
+            # Move towards the damped step, cut at the bounds, as far as the model falls.
             y = np.clip(-solver.damped(damping, self._gradient), low, high)
             fall, bend = float(self._gradient.dot(y)), float(y.dot(solver @ y))
             return y * min(1.0, -fall / bend) if fall < 0.0 < bend else np.clip(-self._gradient, low, high)
@@ -224,8 +223,8 @@ class SparseModel(QuadraticModel):
 
 
 def factored(matrix: Any, damping: float = 0.0, metric: Array | None = None) -> tuple[Any, bool]:
-    """A factorisation of ``M + damping D``, M sparse with unit diagonal, and whether that is singular: then a little is
-    added."""
+    """A factorisation of ``M + damping D``, M sparse with unit diagonal, and whether it is singular; a little is then
+    added to the diagonal."""
     from scipy.sparse import csc_array, diags_array
     from scipy.sparse.linalg import splu
 
@@ -243,11 +242,11 @@ def factored(matrix: Any, damping: float = 0.0, metric: Array | None = None) -> 
 
 
 def inverse(hessian: Any, fixed: NDArray[np.bool_] | None, diagonal: bool = False) -> Array:
-    """Inverse (d, d) of a sparse matrix, dense, or its ``diagonal`` (d,) only; zero for fixed parameters."""
+    """Dense inverse (d, d) of a sparse matrix, or only its ``diagonal`` (d,); zero for fixed parameters."""
     from scipy.sparse import csc_array, diags_array
 
     if isinstance(hessian, Gram):
-        raise RuntimeError("a Jacobian that is a LinearOperator gives no covariance: its matrix is not known")
+        raise RuntimeError("no covariance: the matrix of a Jacobian that is a LinearOperator is not known")
     d = hessian.shape[0]
     free = np.arange(d) if fixed is None else np.flatnonzero(~fixed)
     part = csc_array(hessian)[free][:, free]

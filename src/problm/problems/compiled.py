@@ -18,9 +18,9 @@ Array = NDArray[np.float64]
 
 
 _OVERHEAD = 1.2e6
-"""Nanoseconds that batches cost beside the passes over everything: draws, decisions, small calls."""
+"""Nanoseconds that batches cost besides the full passes: draws, decisions, small calls."""
 _GATHER = 240.0
-"""Nanoseconds, twice those for drawing and gathering two rows, one of the batch and one of its hold-out block."""
+"""Twice the nanoseconds for drawing and gathering two rows, one of the batch and one of its hold-out block."""
 _NONE = np.empty((0, 0))
 _FLAT = (0, 0, _NONE, _NONE)
 
@@ -67,7 +67,7 @@ class CompiledProblem(SampledProblem):
         self.robust = not kernel.loss.is_linear
         self.components, self.cost_bound = kernel.components, kernel.loss.bound
         self.fused = fused
-        # Batches cost as much time as is saved where a pass over everything takes a millisecond.
+        # If a full pass takes a millisecond, batches cost as much time as they save.
         self.few = int(_OVERHEAD / kernel.work)
         self.jump = min(max(kernel.work / _GATHER, 0.01), JUMP)
         self.move = retract

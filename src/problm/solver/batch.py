@@ -182,7 +182,7 @@ class Batch:
         return self.problem.moments(after - self._costs[self.size : end], self.size, end)
 
     def fall(self, start: Theta) -> tuple[float, float]:
-        """Mean by which the cost of the batch's blocks is below that at another point, and its standard error."""
+        """Mean decrease of the cost of the batch's blocks from another point to theta, and its standard error."""
         if self._known < self.size:
             return math.nan, math.inf
         changes = self.problem.costs(start, 0, self.size) - self.costs

@@ -6,7 +6,7 @@ blocks exceeds its minimum by ``e^T H^-1 e / 2``, with
 
     expectation  nu = c tr(W) / 2          variance  c^2 tr(W W) / 2.
 
-A Gauss-Newton step on the batch promises ``dec = (g + e)^T H^-1 (g + e) / 2`` and gains ``dec - 2 nu`` in expectation:
+A Gauss-Newton step on the batch predicts ``dec = (g + e)^T H^-1 (g + e) / 2`` and gains ``dec - 2 nu`` in expectation:
 at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. It grows by a factor of 2 while steps are still
 damped or erratic. Where Gauss-Newton steps converge fast (``q2`` is the ratio of successive decrements), it grows to N
 in equal factors of up to 16. From a quarter of N on it goes to N at once: a batch has to be gathered, all rows need not
@@ -33,8 +33,8 @@ SLOW = 2.0
 FAST = 16.0
 Q2_MAX = 0.5
 _LAST = 2.5
-"""Blocks of the last batch per parameter, over the square root of N: from its minimum, two Gauss-Newton steps over
-everything mostly suffice (exponential, double Gaussian, damped sine; 3 * 10^5 to 10^7 rows)."""
+"""Number of blocks of the last batch per parameter, divided by the square root of N: from its minimum, two Gauss-Newton
+steps over all rows usually suffice (exponential, double Gaussian, damped sine; 3 * 10^5 to 10^7 rows)."""
 
 
 def first_size(problem: Problem, policy: Acceptance, options: Options) -> int:

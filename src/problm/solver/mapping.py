@@ -60,7 +60,7 @@ class ScipysResult(MutableMapping[str, Any]):
 
 @lru_cache(maxsize=16)
 def _both(ours: type, theirs: type) -> type:
-    """A class that is a subclass of either one, and makes objects of ours."""
+    """A class derived from both, whose constructor makes objects of ours."""
 
     def make(cls: type, *args: Any, **kwargs: Any) -> Any:
         return ours(*args, **kwargs)

@@ -20,11 +20,11 @@ Array = NDArray[np.float64]
 _FAR = 10.0
 """Growth since the start, as a factor, at which a parameter may count as running to infinity."""
 _GONE = 1e-10
-"""Largest share of its initial influence on the residuals that a parameter may have kept which lost it."""
+"""Largest remaining share of its initial influence on the residuals at which a parameter counts as having lost it."""
 _NULL, _SEEN = 1e-12, 1e-8
-"""Eigenvalues of H with a unit diagonal up to which it does not see a direction, and beyond which it does."""
+"""Eigenvalues of H, scaled to a unit diagonal, up to which it does not see a direction, and above which it does."""
 _PART = 0.1
-"""Least share of a parameter in a direction that counts."""
+"""Smallest share of a parameter in a direction that counts."""
 
 
 def result_of(run: Run, status: Status) -> Result:
@@ -95,12 +95,12 @@ def _honest(run: Run, status: Status) -> Status:
 
 
 def _gone(before: Array, now: Array) -> NDArray[np.bool_]:
-    """(d,) parameters that have lost their influence, by the diagonal of H; not those that had none to lose."""
+    """(d,) mask of parameters that lost their influence, by the diagonal of H; not those that never had any."""
     return (before > _GONE**2 * float(before.max(initial=0.0))) & (now <= _GONE * before)
 
 
 def _lost_directions(before: Array, now: Array) -> Array:
-    """(k, d) shares of the parameters in directions that H (d, d) sees no longer; none if H is sparse."""
+    """(k, d) shares of the parameters in directions that H (d, d) no longer sees; empty if H is sparse."""
     if not isinstance(now, np.ndarray):
         return np.zeros((0, now.shape[0]))
     scale = 1.0 / np.sqrt(np.maximum(now.diagonal(), 1e-300))

@@ -62,7 +62,7 @@ class Run:
         self.restarted = False
         """Whether this is plain LM from the start, after a solve that ended above it."""
         self.fall: tuple[float, float] = (math.nan, math.inf)
-        """Mean by which steps on batches lowered the cost of the last one, and its standard error."""
+        """Mean decrease of the cost of the last batch by steps on batches, and its standard error."""
         self.rng: np.random.Generator | None = None
         self.previous: Theta = None
         """The point before the last step, to return to."""

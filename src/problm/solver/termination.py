@@ -1,7 +1,7 @@
 r"""Convergence: the distance to the minimum over all residuals, in standard errors.
 
 At a point with the mean cost f, gradient g and Gauss-Newton matrix H over all residuals, the minimum of the quadratic
-model lies one Gauss-Newton step away and promises the decrease ``dec = g^T H^-1 g / 2``. With the variance of the
+model lies one Gauss-Newton step away and predicts the decrease ``dec = g^T H^-1 g / 2``. With the variance of the
 residuals estimated by ``2 N f / dof``, that step is
 
     distance = sqrt(dof * dec / f)
@@ -126,8 +126,8 @@ class Termination:
         return self.small_changes >= (rules.CRAWL if self.digits else rules.CRAWL // 10)
 
     def at_rest(self, costs: list[float]) -> bool:
-        """Whether these steps together gained less than the tolerance, so that as many more would: in a curved valley
-        no single step gains anything, and many do. ``costs`` are those after each step."""
+        """Whether these steps together gained less than the tolerance, so that as many more would, too: in a curved
+        valley single steps gain almost nothing, but many together do. ``costs`` are the costs after each step."""
         gained = costs[-min(self.small_changes, len(costs))] - costs[-1]
         return self.freedom * gained <= TOLERANCE**2 * costs[-1]
 

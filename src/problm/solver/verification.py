@@ -42,8 +42,8 @@ _DIGITS = 1e-10
 _PERFECT = 1e-28
 _DAMPINGS = (0.0, 1e-6, 1e-3, 1.0)
 _ESCAPES = (1e-2, 0.9)
-"""Lengths of steps off a saddle point or a plateau, relative to the parameters: a short one, and one that takes a
-parameter nearly to zero (a step so steep that no point sees its slope)."""
+"""Lengths of steps off a saddle point or a plateau, relative to the parameters: a short one, and one that moves a
+parameter nearly to zero (a step so steep that no data point shows its slope)."""
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -53,15 +53,15 @@ def verified(run: Run, model: QuadraticModel) -> bool:
         return True
     noise = rounding(run, model.cost)
     if noise > _MOST_NOISE * model.cost:
-        return False  # parameters so large that their last digits decide
+        return False  # the last digits of such large parameters matter
     if 2.0 * model.decrement <= 10.0 * noise:
         return True
     return all(_ends(run, model, noise, *proposal) for proposal in _directions(model))
 
 
 def _directions(model: QuadraticModel) -> Iterator[tuple[Array, float]]:
-    """Steps from Gauss-Newton's to nearly steepest descent, then every parameter by itself, with what they promise:
-    next to the edge of where the model is defined, all of the first ones may run into the same wall."""
+    """Steps from Gauss-Newton to nearly steepest descent, then along every parameter by itself, with their predicted
+    decreases: near the edge of the domain of the model, all of the first ones may run into the same wall."""
     for damping in _DAMPINGS:
         yield model.step(damping)[:2]
     gradient, curvature = model.projected_gradient() / model.count, model.normal.hessian.diagonal() / model.count
@@ -72,8 +72,8 @@ def _directions(model: QuadraticModel) -> Iterator[tuple[Array, float]]:
 
 
 def perfect(run: Run, model: QuadraticModel) -> bool:
-    """Whether residuals are nothing but rounding: 1e-14 of what parameters as large as the start contribute to them,
-    the median of all (at the edge of where a model is defined a derivative may be infinite)."""
+    """Whether residuals are only rounding errors: 1e-14 of what parameters as large as the start contribute to them,
+    with the median over the parameters (at the edge of the model's domain a derivative may be infinite)."""
     if run.start_squares is None:
         run.start_squares = (_sizes(run, run.start) ** 2).tolist()
     signal = list(map(mul, model.normal.hessian.diagonal().tolist(), run.start_squares))  # few: NumPy takes longer
@@ -96,7 +96,7 @@ def _sizes(run: Run, theta: Theta) -> Array:
 
 
 def _ends(run: Run, model: QuadraticModel, noise: float, step: Array, predicted: float) -> bool:
-    """Whether there is nothing to be gained along a step, for which the model promises so much."""
+    """Whether nothing can be gained along a step with this predicted decrease."""
 
     def little(gain: float) -> bool:
         return run.termination.freedom * gain <= TOLERANCE**2 * model.cost
@@ -112,7 +112,7 @@ def _ends(run: Run, model: QuadraticModel, noise: float, step: Array, predicted:
     steepest, curvature = max(-slope, abs(ahead - behind) / (2.0 * t)), (ahead + behind) / t**2
     if little(predicted):
         return curvature > 0.0 and little(0.5 * steepest**2 / curvature)
-    # As near as rounding allows: there the model is right, or there is a kink.
+    # As close as rounding allows: there the model is valid, or there is a kink.
     near = min(t, math.sqrt(100.0 * noise / predicted))
     ahead, behind = _change(run, model, near * step), _change(run, model, -near * step)
     measured, bend = (ahead - behind) / (2.0 * near), (ahead + behind) / near**2

@@ -1,6 +1,6 @@
-"""What a checkpoint says, checked for kind, shape and range before any of it is used.
+"""Checks of the content of a checkpoint for type, shape and range, before any of it is used.
 
-A state that a stranger changed fails here, with a sentence, and not in the middle of a solve or in compiled code.
+A state that was tampered with fails here with a clear error, and not in the middle of a solve or in compiled code.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ...linalg.normal import Normal
 from ..run import Run
 
 PASSES = {"linearize": Normal, "cost": float}
-"""Kinds of passes in a journal, and what they find."""
+"""Kinds of passes in a journal, and the types of their results."""
 
 
 def check(run: Run, state: dict[str, Any]) -> None:
-    """Refuse a state that no run of this kind can have taken, by a TypeError or whatever its wrong shape raises."""
+    """Refuse a state that no run of this kind can have, by a TypeError or whatever its wrong shape raises."""
     batch, n, dim = state["batch"], run.problem.n, run.problem.dim
     size, known, (lo, hi), counters = batch["size"], batch["known"], batch["held"], batch["counters"]
     trail = state["trail"]
@@ -40,7 +40,7 @@ def check(run: Run, state: dict[str, Any]) -> None:
 
 
 def check_memory(run: Run, target: Any, values: dict[str, Any]) -> None:
-    """Refuse values that are not of the kind that the fields of a policy, damping rule or the like are declared as."""
+    """Refuse values that do not have the declared types of the fields of a policy, damping rule or similar."""
     for field in dataclasses.fields(target):
         if field.name in values and not _is_declared(values[field.name], str(field.type), run):
             raise TypeError(f"{field.name} must be {field.type}")
@@ -50,7 +50,7 @@ def _is_declared(value: Any, kind: str, run: Run) -> bool:
     if value is None:
         return "None" in kind or "Any" in kind
     if isinstance(value, np.ndarray):
-        # Of the diagonal of the Hessian, or one number per block of a batch.
+        # As long as the diagonal of the Hessian, or one number per block of a batch.
         here = run.problem.dim if "None" in kind else len(value)
         return "Any" in kind or ("Array" in kind and _is_vector(value, here) and len(value) <= run.problem.n + here)
     if isinstance(value, (bool, int, float)):
@@ -60,7 +60,7 @@ def _is_declared(value: Any, kind: str, run: Run) -> bool:
 
 
 def _is_history(columns: dict[str, list[Any]], run: Run) -> bool:
-    """Columns of one length, of the kinds that are declared; the path may be empty."""
+    """Whether columns have the same length and the declared types; the path may be empty."""
     kinds = {"list[int]": int, "list[float]": float, "list[str]": str}
     lengths = set()
     for field in dataclasses.fields(run.history):
@@ -93,16 +93,16 @@ def _is_journal(journal: dict[str, Any], run: Run) -> bool:
 
 
 def _found(value: Any, kind: type, n: int, dim: int) -> bool:
-    """Whether this is what a pass of a kind finds."""
+    """Whether this is a result of a pass of this kind."""
     if kind is float:
         return type(value) is float
     return isinstance(value, Normal) and 0 <= value.count <= n and len(value.gradient) == dim
 
 
 def _sums(value: Any, kind: type, n: int, dim: int) -> bool:
-    """Whether these are sums in one of the forms in which problems note them.
+    """Whether these are sums in one of the forms that problems record.
 
-    A sum of all rows so far; one for each group; or sums with their levels in a tree.
+    The forms are a sum of all rows so far, one sum per group, or sums with their levels in a tree.
     """
     if isinstance(value, np.ndarray):  # cost, gradient and the lower triangle of the Hessian, one after the other
         return kind is Normal and _is_vector(value, 1 + dim + dim * (dim + 1) // 2)
