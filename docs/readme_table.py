@@ -60,7 +60,7 @@ def peers() -> str:
 
 
 def digits() -> str:
-    """Of NIST's certified problems, those solved to six digits."""
+    """Number of NIST's certified problems that are solved to six digits."""
     found: dict[str, list[bool]] = {}
     for record in results("nist"):
         found.setdefault(record["method"], []).append(record["least"] >= 6.0)

@@ -31,7 +31,7 @@ def performance_profile(needed: ArrayLike, taus: ArrayLike) -> Array:
 
     Returns
     -------
-    (methods, k) shares. A problem that nobody solved counts as unsolved for all.
+    (methods, k) shares. A problem that no method solved counts as unsolved for all.
 
     Examples
     --------

@@ -340,7 +340,7 @@ def plain(value: Any) -> Any:
 
 
 def single_thread() -> None:
-    """One thread for everybody. Call before NumPy's libraries and JAX start their pools."""
+    """Use one thread for all methods. Call before NumPy's libraries and JAX start their pools."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
@@ -362,7 +362,7 @@ def fingerprint(experiment: Experiment, settings: Settings) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Of the package's and the benchmarks' sources."""
+    """Digest of the sources of the package and the benchmarks."""
     import problm
 
     digest = hashlib.sha256()

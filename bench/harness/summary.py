@@ -40,7 +40,7 @@ class Panel:
     log_x: bool = False
     log_y: bool = False
     y_range: tuple[float, float] | None = None
-    """Of a linear axis; by default what the data take."""
+    """Range of a linear axis; by default that of the data."""
 
 
 @dataclass

@@ -52,7 +52,7 @@ class Machine:
     """Bytes per second that reach the client."""
     workers: int = 1000
     partitions: int = 8
-    """Of a worker."""
+    """Number of partitions per worker."""
     straggler: float = 0.0
     """Share of calls that take ten times as long: a worker that swaps, or shares its cores."""
     fan_out: int = 0

@@ -18,7 +18,7 @@ _PIVOT = 1e-7
 def solve_unit(matrix: Array, right: Array) -> tuple[Array, bool, float]:
     """Solve with a symmetric positive semi-definite matrix of (nearly) unit diagonal, for one or several right sides.
 
-    Returns the solution (of minimum norm where the matrix is singular), whether it is singular, and the least pivot
+    Returns the solution (of minimum norm if the matrix is singular), whether it is singular, and the smallest pivot
     of its Cholesky factor, about one over the condition of the Jacobian. NaN for a matrix that is not finite.
     """
     if not len(matrix):

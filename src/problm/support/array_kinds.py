@@ -8,7 +8,7 @@ import numpy as np
 
 
 def refuse_units(name: str, value: Any) -> None:
-    """Raise for units and masks, which a fit would drop without a word."""
+    """Raise for units and masks, which a fit would drop silently."""
     if type(value) is np.ndarray and value.dtype.kind != "O":
         return
     if isinstance(value, (list, tuple)):
