@@ -6,58 +6,7 @@ import scipy.optimize
 
 import problm
 from problm.problems.row_wise import agree, is_row_wise, tried_rows
-
-N = 30_000
-T = np.linspace(2.0, 6.0, N)
-RNG = np.random.default_rng(5)
-W = RNG.uniform(0.5, 1.5, N)
-KERNEL = np.exp(-0.5 * np.linspace(-3, 3, 41) ** 2)
-KERNEL /= KERNEL.sum()
-
-
-def noisy(values):
-    return values + 0.05 * np.random.default_rng(1).standard_normal(N)
-
-
-def trapezoid(t, y):
-    return np.concatenate([[0.0], np.cumsum(0.5 * (y[1:] + y[:-1]) * np.diff(t))])
-
-
-BEYOND = {
-    "first row": lambda t, a, k: a * np.exp(-k * (t - t[0])),
-    "last row": lambda t, a, k: a * np.exp(-k * (t[-1] - t)),
-    "mean": lambda t, a, k: a + k * (t - t.mean()),
-    "weak mean": lambda t, a, k: a * np.exp(-k * t) + 1e-4 * t.mean(),
-    "sum": lambda t, a, k: a * np.exp(-k * t) / np.exp(-k * t).sum() * N,
-    "extremes": lambda t, a, k: a * np.exp(-k * (t - t.min()) / (t.max() - t.min())),
-    "cumsum": lambda t, a, k: a * np.cumsum(np.exp(-k * t)) / N,
-    "integral": lambda t, a, k: a * trapezoid(t, np.exp(-k * t)),
-    "gradient": lambda t, a, k: 100 * a * np.gradient(np.exp(-k * t)) * N / 100,
-    "convolution": lambda t, a, k: np.convolve(a * np.exp(-k * t), KERNEL, "same"),
-    "fft": lambda t, a, k: np.fft.irfft(np.fft.rfft(a * np.exp(-k * t)) * np.exp(-0.001 * np.arange(N // 2 + 1)), N),
-    "ranks": lambda t, a, k: a * np.exp(-k * np.argsort(np.argsort(t)) / N),
-    "sorted": lambda t, a, k: a * np.exp(-k * np.sort(t)[::-1]),
-    "row numbers": lambda t, a, k: a * np.exp(-k * np.arange(len(t)) / len(t)),
-    "length": lambda t, a, k: a * np.exp(-k * t) * len(t) / N,
-    "closure": lambda t, a, k: a * np.exp(-k * T) * W,
-    "closure with rows": lambda t, a, k: a * np.exp(-k * t) * W,
-    "fixed length": lambda t, a, k: a * np.exp(-k * np.linspace(0, 1, N)),
-    "a row of its own": lambda t, a, k: a * np.exp(-k * t) + 0.1 * t[20_000],
-    "table over the range": lambda t, a, k: np.interp(
-        t, np.linspace(t.min(), t.max(), 9), a * np.exp(-k * np.linspace(t.min(), t.max(), 9))
-    ),
-    "median": lambda t, a, k: a * np.exp(-k * (t - np.median(t))),
-}  # fmt: skip
-
-APART = {
-    "exponential": lambda t, a, k: a * np.exp(-k * t),
-    "constants": lambda t, a, k: a * k,
-    "table": lambda t, a, k: a * np.interp(t, [0, 3, 7], [1.0, 2.0, 0.5]) ** k,
-    "matrix product": lambda t, a, k: np.stack([t, t**2, np.ones_like(t)], axis=1) @ np.array([a, k, a * k]),
-    "cancellation": lambda t, a, k: 1e5 + a * np.exp(-k * t) - 1e5,
-    "where": lambda t, a, k: np.where(t > 4, a, k * t),
-    "loop": np.vectorize(lambda t, a, k: a if t > 3 else k),
-}
+from tests.helpers.beyond_rows import APART, BEYOND, KERNEL, N, T, W, noisy
 
 
 @pytest.mark.parametrize("name", BEYOND)
@@ -231,13 +180,14 @@ def test_rows_in_a_file(tmp_path):
         problm.least_squares(fun, [1.0, 1.0], data=str(tmp_path / "rows.npy"), max_memory="1MB")
 
 
-class TestJax:
-    """Rows are filled up to chunks there, so that even few rows must be tried."""
+class TestBackends:
+    """Rows are filled up to chunks by JAX, so that even few rows must be tried."""
 
     @pytest.mark.parametrize("n", [50, 20_000])
     @pytest.mark.parametrize("name", ["first row", "mean", "closure", "exponential"])
-    def test_answers_are_numpys(self, n, name):
-        jnp = pytest.importorskip("jax.numpy")
+    @pytest.mark.parametrize("library", ["jax.numpy", "torch"])
+    def test_answers_are_numpys(self, n, name, library):
+        there = pytest.importorskip(library)
         x = np.linspace(2.0, 6.0, n)
         w = np.linspace(1.0, 2.0, n)
 
@@ -251,13 +201,14 @@ class TestJax:
             return lambda t, x, y: model(t, x) - y
 
         y = residuals(np)([2.0, 0.7], x, 0.05 * np.random.default_rng(1).standard_normal(n))
-        fit = problm.least_squares(residuals(jnp), [1.5, 0.5], data=(x, y))
+        fit = problm.least_squares(residuals(there), [1.5, 0.5], data=(x, y))
         theirs = scipy.optimize.least_squares(residuals(np), [1.5, 0.5], args=(x, y))
         np.testing.assert_allclose(fit.x, theirs.x, rtol=1e-4)
         assert fit.row_wise is (None if name == "exponential" else False)
 
-    def test_curves(self):
-        jnp = pytest.importorskip("jax.numpy")
+    @pytest.mark.parametrize("library", ["jax.numpy", "torch"])
+    def test_curves(self, library):
+        there = pytest.importorskip(library)
         y = noisy(BEYOND["first row"](T, 2.0, 0.7))
-        popt, _ = problm.curve_fit(lambda x, a, k: a * jnp.exp(-k * (x - x[0])), T, y)
+        popt, _ = problm.curve_fit(lambda x, a, k: a * there.exp(-k * (x - x[0])), T, y)
         np.testing.assert_allclose(popt, scipy.optimize.curve_fit(BEYOND["first row"], T, y)[0], rtol=1e-5)

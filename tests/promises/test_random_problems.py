@@ -7,7 +7,7 @@ import problm
 from tests.helpers import random_problems, zoo
 
 SEEDS = {
-    "ill_conditioned": range(1_000_000, 1_000_050),
+    "ill_conditioned": [*range(1_000_000, 1_000_050), 5_000_001],
     "rank_deficient": range(1_000_030, 1_000_060),
     "duplicated_rows": range(1_000_040, 1_000_060),
 }

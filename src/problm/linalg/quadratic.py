@@ -72,6 +72,7 @@ class QuadraticModel:
         "normal",
         "rank_in_doubt",
         "singular",
+        "weak",
     )  # fmt: skip
     _damped: Array | None
     _diagonal: Array | None
@@ -119,6 +120,7 @@ class QuadraticModel:
         self.rank_in_doubt = False
         self._svd: tuple[Array, Array, Array] | None = None
         self._spectrum: tuple[Array, Array] | None = None
+        self.weak: tuple[float, Array, Array] | None = None  # errors, singular values, and steps along them
         self._known = None
         self.count = normal.count
         self.cost = normal.cost / normal.count
@@ -179,11 +181,7 @@ class QuadraticModel:
         length = float(x.dot(x))
         resisted = length if self._diagonal is None else float(x @ (self._diagonal * x))
         predicted = 0.5 * (float(self._gradient.dot(x)) + damping * resisted)
-        step = self._scale * -x
-        if self._free is not None:
-            full = np.zeros(self._space.dim)
-            full[self._free] = step
-            step = full
+        step = self._full(self._scale * -x)
         if self._space.lower is None and self._space.upper is None:
             return step, predicted, length
         return self._bounded(step, damping, predicted, length)
@@ -300,19 +298,18 @@ class QuadraticModel:
         """B with ``B B^T = (J^T J)^-1`` from the refined factor, (d, rank); None if that was not needed."""
         if self._inverse_root is None:
             return None
-        root: Array = self._scale[:, None] * self._inverse_root / math.sqrt(self.count)
-        if self._free is None:
-            return root
-        full = np.zeros((self._space.dim, root.shape[1]))
-        full[self._free] = root
-        return full
+        return self._full((self._scale[:, None] * self._inverse_root / math.sqrt(self.count)).T).T
 
     def projected_gradient(self) -> Array:
         """Gradient of the total cost (d,), zero for fixed parameters and active bounds."""
+        return self.normal.gradient if self._free is None else self._full(self.normal.gradient[self._free])
+
+    def _full(self, part: Array) -> Array:
+        """(..., d) from values of the free parameters, with zeros for the others."""
         if self._free is None:
-            return self.normal.gradient
-        full = np.zeros(self._space.dim)
-        full[self._free] = self.normal.gradient[self._free]
+            return part
+        full = np.zeros((*part.shape[:-1], self._space.dim))
+        full[..., self._free] = part
         return full
 
     def _refine(self, factor: Array | None, uncertainty: Callable[[], Array | None] | None) -> None:
@@ -332,6 +329,7 @@ class QuadraticModel:
             errors = errors if self._free is None else errors[self._free]
             level = max(level, float(np.linalg.norm(errors * self._scale)) / root)
             self.rank_in_doubt = bool(values[-1] <= level)
+            self.weak = level, values, self._full(right * self._scale)
         seen = values > _RANK * values[0]
         self._spectrum = (left.T @ factor[:, d] / root)[seen], values[seen]
         rank = int(np.count_nonzero(values > level))

@@ -21,6 +21,8 @@ from ..support.differences import EPS, derivatives, usual_step
 Array = NDArray[np.float64]
 _LARGE = 1e4
 """Size from which a parameter may be large only because its origin is far away."""
+_GROWN = 100.0
+"""Growth of a parameter since the start, as a factor, from which it is checked, too."""
 _LONG = 1e-3
 """Change of a residual by a step, relative to the largest residual, above which the step is too long."""
 _MOST_CUTS = 4
@@ -78,7 +80,7 @@ class Differences:
         """Switch from forward to central differences; return whether that was possible."""
         if self.scheme != "2-point" or self._step is not None:
             return False
-        self.scheme = "3-point"
+        self.scheme, self._most = "3-point", None  # its steps are longer
         return True
 
     def check(self, residuals: int) -> None:
@@ -135,13 +137,16 @@ class Differences:
     def _shorten(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array) -> None:
         """Find the parameters whose usual step is too long for the function, and shorten it.
 
-        Only large parameters are checked: 1.5e-8 times a number below 10^4 is always small enough.
+        Only large parameters are checked, and those that have grown much since the start (along a valley, where they
+        compensate each other).
         """
-        sizes, step = self._sizes(theta), usual_step("2-point", self.eps)
+        sizes, step = self._sizes(theta), usual_step(self.scheme, self.eps)
+        assert self._typical is not None
         self._most = [np.inf] * self.dim
         scale = float(np.abs(residuals).max(initial=0.0))
         for a in range(self.dim):
-            if not (sizes[a] > _LARGE and scale > 0.0 and np.isfinite(scale)):
+            large = sizes[a] > min(_LARGE, _GROWN * self._typical[a])
+            if not (large and scale > 0.0 and np.isfinite(scale)):
                 continue
             least = 64.0 * EPS * sizes[a] / step  # shorter steps are lost in the parameter's last digits
             for _ in range(_MOST_CUTS):
@@ -150,7 +155,7 @@ class Differences:
                 change = float(np.abs(evaluate(moved) - residuals).max(initial=0.0))
                 if change <= _LONG * scale or sizes[a] <= least:
                     break
-                self._most[a] = sizes[a] = max(1e-4 * sizes[a], least)
+                self._most[a] = sizes[a] = max(max(1e-4, _LONG * scale / change) * sizes[a], least)
 
     def _sparse(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, longer: float) -> Any:
         """Sparse Jacobian (m, d); the parameters of a group move together, as no residual depends on two of them."""

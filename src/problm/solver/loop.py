@@ -37,7 +37,7 @@ from .policies.acceptance import Step, Verdict
 from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run, Stop
-from .verification import perfect, settled, verified, way_down
+from .verification import perfect, settled, verified, way_down, way_down_in_doubt
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -346,11 +346,14 @@ class Loop(Run):
         return True
 
     def leave_saddle(self) -> bool:
-        """Descend along a direction that a rank-deficient Jacobian does not see; return whether there is one."""
-        if not self.system.singular or self.escapes >= _MOST_ESCAPES:
+        """Descend along a direction that a rank-deficient or inexact Jacobian does not see; return whether there is
+        one."""
+        if self.escapes >= _MOST_ESCAPES:
             return False
-        self.escapes += 1
-        point = way_down(self, self.system)
+        point = way_down(self, self.system) if self.system.singular else None
+        if point is None:
+            point = way_down_in_doubt(self, self.system)
+        self.escapes += self.system.singular or point is not None
         if point is None:
             return False
         self.termination.begin_anew()

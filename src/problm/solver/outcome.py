@@ -14,7 +14,7 @@ from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run
 from .termination import DIGITS, TOLERANCE
-from .verification import perfect
+from .verification import perfect, sizes_at
 
 Array = NDArray[np.float64]
 _FAR = 10.0
@@ -22,7 +22,8 @@ _FAR = 10.0
 _GONE = 1e-10
 """Largest remaining share of its initial influence on the residuals at which a parameter counts as having lost it."""
 _NULL, _SEEN = 1e-12, 1e-8
-"""Eigenvalues of H, scaled to a unit diagonal, up to which it does not see a direction, and above which it does."""
+"""Eigenvalues of H, scaled to a unit diagonal, up to which it does not see a direction; and its value along one,
+relative to the largest, above which it does."""
 _PART = 0.1
 """Smallest share of a parameter in a direction that counts."""
 
@@ -85,9 +86,10 @@ def _honest(run: Run, status: Status) -> Status:
     if not (isinstance(x, np.ndarray) and x.shape == np.shape(start) == (run.problem.dim,)):
         return status  # a point of a manifold has no sizes
     before = run.problem.linearize(start, 0, run.problem.n, outer=False, costs=None).hessian
+    sizes = sizes_at(run, start)
     far = np.abs(x) > _FAR * np.maximum(np.abs(start), 1.0)
-    gone = _gone(before.diagonal(), normal.hessian.diagonal())
-    lost = _lost_directions(before, normal.hessian)
+    gone = _gone(before.diagonal() * sizes**2, normal.hessian.diagonal() * sizes**2)
+    lost = _lost_directions(before, normal.hessian, sizes)
     if (far & (gone | (lost > _PART).any(axis=0))).any():
         return Status.RUNS_AWAY
     on_a_face = run.space.bounded and _active(run.space, x).any() and len(lost) > 0
@@ -96,19 +98,22 @@ def _honest(run: Run, status: Status) -> Status:
 
 def _gone(before: Array, now: Array) -> NDArray[np.bool_]:
     """(d,) mask of parameters that lost their influence, by the diagonal of H; not those that never had any."""
-    return (before > _GONE**2 * float(before.max(initial=0.0))) & (now <= _GONE * before)
+    return (before > _SEEN * float(before.max(initial=0.0))) & (now <= _GONE * before)
 
 
-def _lost_directions(before: Array, now: Array) -> Array:
-    """(k, d) shares of the parameters in directions that H (d, d) no longer sees; empty if H is sparse."""
+def _lost_directions(before: Array, now: Array, sizes: Array) -> Array:
+    """(k, d) shares of the parameters in directions that H (d, d) no longer sees, in units of the parameters' sizes;
+    empty if H is sparse."""
     if not isinstance(now, np.ndarray):
         return np.zeros((0, now.shape[0]))
+    before, now = before * sizes * sizes[:, None], now * sizes * sizes[:, None]
     scale = 1.0 / np.sqrt(np.maximum(now.diagonal(), 1e-300))
     values, vectors = np.linalg.eigh(now * scale * scale[:, None])
+    largest = float(before.diagonal().max(initial=0.0))
     found = []
     for v in vectors[:, values <= _NULL * values[-1]].T:
         s = v * scale / float(np.abs(v * scale).max())
-        if s @ before @ s > _SEEN * float(s**2 @ before.diagonal()):
+        if s @ before @ s > _SEEN * largest:
             found.append(np.abs(v))
     return np.array(found).reshape(-1, len(scale))
 

@@ -75,7 +75,7 @@ def perfect(run: Run, model: QuadraticModel) -> bool:
     """Whether residuals are only rounding errors: 1e-14 of what parameters as large as the start contribute to them,
     with the median over the parameters (at the edge of the model's domain a derivative may be infinite)."""
     if run.start_squares is None:
-        run.start_squares = (_sizes(run, run.start) ** 2).tolist()
+        run.start_squares = (sizes_at(run, run.start) ** 2).tolist()
     signal = list(map(mul, model.normal.hessian.diagonal().tolist(), run.start_squares))  # few: NumPy takes longer
     least = model.cost * model.count / (_PERFECT * len(signal))
     return max(signal) >= least and float(np.median(signal)) >= least
@@ -84,10 +84,10 @@ def perfect(run: Run, model: QuadraticModel) -> bool:
 def settled(run: Run, model: QuadraticModel) -> bool:
     """Whether the Gauss-Newton step changes no parameter in its first ten digits. This ends fits of exact data, which
     have no standard errors to measure by."""
-    return bool((np.abs(model.step(0.0)[0]) <= _DIGITS * _sizes(run, run.batch.theta)).all())
+    return bool((np.abs(model.step(0.0)[0]) <= _DIGITS * sizes_at(run, run.batch.theta)).all())
 
 
-def _sizes(run: Run, theta: Theta) -> Array:
+def sizes_at(run: Run, theta: Theta) -> Array:
     """(d,) sizes of the parameters at a point or at the start, whichever is larger; 1 on manifolds."""
     start, d = run.start, run.problem.dim
     if not (isinstance(theta, np.ndarray) and theta.shape == (d,)):
@@ -105,22 +105,31 @@ def _ends(run: Run, model: QuadraticModel, noise: float, step: Array, predicted:
     if predicted <= 10.0 * noise or not slope < 0.0:
         return True
     t, ahead = _short_way(run, model, step, min(1.0, _REACH * model.cost / -slope))
+    if not t > 0.0:
+        return False
     if run.space.bounded:
-        curvature = 2.0 * (ahead - t * slope) / t**2
-        return curvature > 0.0 and little(0.5 * slope**2 / curvature)
-    behind = _change(run, model, -t * step)
-    steepest, curvature = max(-slope, abs(ahead - behind) / (2.0 * t)), (ahead + behind) / t**2
+        return little(_gain(slope, 2.0 * (ahead - t * slope) / t / t))
+    measured, curvature = _parabola(ahead, _change(run, model, -t * step), t)
+    gain = _gain(max(-slope, abs(measured)), curvature)
     if little(predicted):
-        return curvature > 0.0 and little(0.5 * steepest**2 / curvature)
+        return little(gain)
     # As close as rounding allows: there the model is valid, or there is a kink.
     near = min(t, math.sqrt(100.0 * noise / predicted))
     ahead, behind = _change(run, model, near * step), _change(run, model, -near * step)
-    measured, bend = (ahead - behind) / (2.0 * near), (ahead + behind) / near**2
-    if abs(measured - slope) <= -0.1 * slope and predicted <= bend <= 4.0 * predicted:
+    measured, curvature = _parabola(ahead, behind, near)
+    if abs(measured - slope) <= -0.1 * slope and predicted <= curvature <= 4.0 * predicted:
         return False
-    if min(ahead, behind) > 10.0 * noise and little(0.5 * measured**2 / bend):
-        return True
-    return curvature > 0.0 and little(0.5 * steepest**2 / curvature)
+    return little(gain) or (min(ahead, behind) > 10.0 * noise and little(_gain(measured, curvature)))
+
+
+def _parabola(ahead: float, behind: float, t: float) -> tuple[float, float]:
+    """Slope and curvature along a step by the changes of the cost at t and -t."""
+    return (ahead - behind) / (2.0 * t), (ahead + behind) / t / t
+
+
+def _gain(slope: float, curvature: float) -> float:
+    """Decrease of the cost to the minimum of a parabola; infinite if it has none."""
+    return 0.5 * slope * (slope / curvature) if curvature > 0.0 else math.inf
 
 
 def _short_way(run: Run, model: QuadraticModel, step: Array, t: float) -> tuple[float, float]:
@@ -165,6 +174,27 @@ def way_down(run: Run, model: QuadraticModel) -> Theta | None:
         if math.isfinite(cost) and cost < best[0]:
             best = cost, point
     return best[1]
+
+
+def way_down_in_doubt(run: Run, model: QuadraticModel) -> Theta | None:
+    """A point with a lower cost along a direction whose slope the errors of the derivatives hide, or None.
+
+    Errors of a Jacobian by differences are small, but divided by a small singular value they may hide many times the
+    tolerance: slope and curvature along it are measured by the cost.
+    """
+    freedom = run.termination.freedom
+    error, values, steps = model.weak or (0.0, [], [])
+    for value, step in zip(values, steps, strict=True):
+        if not (value > error and freedom * (error / value) ** 2 > TOLERANCE**2 and model.cost > 0.0):
+            continue  # what errors hide, as a cosine between residuals and tangent space, does not matter
+        t = math.sqrt(2.0 * _REACH * model.cost) / float(value)
+        ahead, behind = _change(run, model, t * step), _change(run, model, -t * step)
+        slope, curvature = _parabola(ahead, behind, t)
+        if math.inf > freedom * _gain(slope, curvature) > TOLERANCE**2 * model.cost:
+            point = run.space.inside(run.problem.retract(run.batch.theta, -slope / curvature * step))
+            if _cost(run, point) < model.cost:
+                return point
+    return None
 
 
 def _unseen(run: Run, model: QuadraticModel) -> Iterator[Array]:
