@@ -8,6 +8,7 @@ from problm.linalg.cholesky_compiled import CompiledCholesky
 from problm.linalg.normal import Normal
 from problm.linalg.quadratic import QuadraticModel
 from problm.linalg.space import Space
+from problm.solver import rules
 from problm.solver.termination import Termination
 
 BOTH = pytest.mark.parametrize("compiled", [None, CompiledCholesky], ids=["numpy", "compiled"])
@@ -108,3 +109,10 @@ def test_what_rounding_hides_is_taken_on_the_word_of_the_model_twice():
     assert [stopping.lost_in_rounding(near, rounding) for _ in range(4)] == [True, True, False, False]
     stopping.begin_anew()
     assert stopping.lost_in_rounding(near, -rounding)
+
+
+def test_a_damping_that_makes_no_difference_is_none():
+    assert rules.is_plain(0.0, 0.5, 0.5, True)
+    assert rules.is_plain(1e-6, 0.99995, 1.0, True)  # what gain-ratio leaves over near the end
+    assert not rules.is_plain(1e-2, 0.99, 1.0, True)
+    assert not rules.is_plain(0.0, 1.0, 1.0, False)

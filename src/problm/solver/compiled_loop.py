@@ -183,8 +183,9 @@ def compiled_steps(  # type: ignore[no-untyped-def]
         state[_SMALL] = state[_SMALL] + 1.0 if hardly_changes(change, predicted, mean, ftol) else 0.0
         state[_SHORT] = 1.0 if is_short(length, point, xtol) else 0.0
         state[_AGREED] = 1.0 if model_agrees(change, predicted, first) else 0.0
-        state[_FOLLOWS] = 1.0 if is_plain(damping, first) else 0.0
-        state[_LAST] = decrement if is_plain(damping, first) and not ahead else 0.0
+        plain = is_plain(damping, predicted, decrement, first)
+        state[_FOLLOWS] = 1.0 if plain else 0.0
+        state[_LAST] = decrement if plain and not ahead else 0.0
         for a in range(d):
             trail[0, a], trail[1, a] = step[a], vectors[4, a]
         state[_COST], state[_TRIED] = sums[0], 0.0

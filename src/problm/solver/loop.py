@@ -121,6 +121,8 @@ class _Trial:
     tries: int
     length: float
     """Squared length in the scaled parameters."""
+    plain: bool = False
+    """Whether it was the Gauss-Newton step, or extrapolated from the last one."""
     extrapolated: bool = False
 
 
@@ -257,7 +259,8 @@ class Loop(Run):
         ahead = self.extrapolated(system) if tries == 1 else None
         while tries <= rules.MOST_TRIALS:
             proposal = self.damping.propose(system)
-            extrapolated = ahead is not None and self.damping.value == 0.0
+            plain = rules.is_plain(self.damping.value, proposal[1], system.decrement, tries == 1)
+            extrapolated = ahead is not None and plain
             step, predicted, length = ahead if ahead is not None and extrapolated else proposal
             if not predicted > 0.0:
                 return None
@@ -266,9 +269,9 @@ class Loop(Run):
             change = self.change_by(step)
             ratio = -change / predicted
             if rules.lowers_cost(ratio):
-                return _Trial(step, change, predicted, ratio, tries, length, extrapolated)
+                return _Trial(step, change, predicted, ratio, tries, length, plain, extrapolated)
             if self.batch.full and self.termination.lost_in_rounding(system, change):
-                return _Trial(step, change, predicted, 1.0, tries, length)
+                return _Trial(step, change, predicted, 1.0, tries, length, plain)
             if extrapolated:
                 ahead = self.last = None
                 self.record("reject", system.cost)
@@ -325,7 +328,7 @@ class Loop(Run):
         batch = self.batch
         self.previous = batch.theta
         batch.accept()
-        plain = batch.full and rules.is_plain(self.damping.value, step.tries == 1)
+        plain = batch.full and step.plain
         self.last = (batch.theta, step.step, system.step(0.0)[0]) if plain else None
         self.damping.accept(step.ratio)
         self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)

@@ -16,6 +16,8 @@ MOST_TRIALS = 40
 """Largest number of steps to try from a point."""
 LEAST_RATIO = 1e-4
 """Least ratio of actual to predicted decrease of an accepted step."""
+NEARLY = 0.9999
+"""Share of the Gauss-Newton step's decrease that a step promises whose damping makes no difference."""
 ROUNDING = 1e-14
 """Relative change of a cost that its rounding may hide."""
 SMALL_CHANGE = 1e-8
@@ -69,9 +71,9 @@ def model_agrees(change: float, predicted: float, first_try: bool) -> bool:
     return first_try and -change > 0.75 * predicted
 
 
-def is_plain(damping: float, first_try: bool) -> bool:
+def is_plain(damping: float, predicted: float, decrement: float, first_try: bool) -> bool:
     """Whether a step shows how fast Gauss-Newton steps shrink, so that the next one can be extrapolated."""
-    return first_try and damping == 0.0
+    return first_try and (damping == 0.0 or predicted >= NEARLY * decrement)
 
 
 # --- Rounding -------------------------------------------------------------------------------------------------------
