@@ -182,8 +182,10 @@ class Loss:
         return replace(self, scale=self.scale * factor)
 
 
-def as_loss(loss: str | Loss | Callable[..., Any], f_scale: float = 1.0) -> Loss:
+def as_loss(loss: str | Loss | Callable[..., Any], f_scale: float | str = 1.0) -> Loss:
     """Make a `Loss` of a name, a `Loss`, or a SciPy-style callable ``z -> (rho, rho', rho'')``."""
+    if isinstance(f_scale, str):
+        raise ValueError(f'f_scale must be a positive number (or "auto", for fits of rows), got {f_scale!r}')
     scale = float(f_scale)
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"f_scale must be a positive number, got {f_scale!r}")

@@ -66,7 +66,7 @@ def run_class(kind: str, count: int, seed: int) -> list[dict[str, Any]]:
             seconds[name] += outcome.seconds
             verdict = judge(fit, outcome)
             tallies[name][verdict] += 1
-            if verdict not in ("right", "honest failure"):
+            if verdict not in ("right", "runs away", "honest failure"):
                 examples[name].append(f"{fit.name}: {zoo.violations(fit, outcome)[0]}")
             if outcome.x is not None and np.isfinite(outcome.x).all():
                 costs[name] = fit.cost(outcome.x)

@@ -45,7 +45,7 @@ class Call:
     gtol: float | None = as_scipy.DEFAULT
     x_scale: Any = None
     loss: Any = "linear"
-    f_scale: float = 1.0
+    f_scale: float | str = 1.0
     diff_step: Any = None
     tr_solver: str | None = None
     tr_options: Mapping[str, Any] | None = None
@@ -88,7 +88,12 @@ class Call:
         lower, upper = self.limits or (None, None)
         scales = inputs.scales(self.x_scale, self.dim)
         self.space = Space(self.dim, lower, upper, inputs.fixed_mask(self.fixed, self.dim), scales)
-        self.the_loss = as_loss(self.loss, self.f_scale)
+        self.auto = isinstance(self.f_scale, str) and self.f_scale == "auto"
+        if self.auto:
+            from .loss_scale import refuse_auto
+
+            refuse_auto(self.loss)
+        self.the_loss = as_loss(self.loss, 1.0 if self.auto else self.f_scale)
         if not callable(self.jac) and self.jac not in METHODS:
             raise ValueError(
                 f"jac={self.jac!r} is not known{suggest(self.jac, METHODS)}; give a callable or one of {METHODS}"
@@ -137,7 +142,15 @@ class Call:
                 model.differences = as_scipy.differences(
                     model.jac, self.dim, self.manifold, self.limits, self.diff_step, self.jac_sparsity, mapped
                 )
-            result = fit_rows(model, data, self.theta, settings, stored=stored)
+            start = self.theta
+            if self.auto:
+                from .loss_scale import chosen_scale
+
+                scale, start = chosen_scale(model, data, start, settings, stored=stored)
+                model = model.with_loss(self.the_loss.scaled(scale))
+            result = fit_rows(model, data, start, settings, stored=stored)
+        if not model.loss.is_linear:
+            result.f_scale = model.loss.scale
         if self.verbose:
             print(f"{result.message}\n{result!r}")
         return result

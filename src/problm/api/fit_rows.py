@@ -45,13 +45,13 @@ def fit_rows(model: RowModel, data: Any, start: Theta, settings: Settings, *, st
     if stored:
         from .stored import stored_problem
 
-        points = [*_nearby(start, settings.space), start]
+        points = [*nearby(start, settings.space), start]
         model, problem, columns = stored_problem(model, points, data, settings)
         asked = True
     else:
         columns = data
         together = not columns or (len(columns[0]) <= FEW and not settings.batches)
-        points = [start] if together else [*_nearby(start, settings.space), start]
+        points = [start] if together else [*nearby(start, settings.space), start]
         model = model.prepared(points, columns, together=together)
         asked = not (together and isinstance(model, FunctionModel))
         problem = model.problem(columns, settings.rng)
@@ -102,7 +102,7 @@ def _solved(model: RowModel, problem: Problem, start: Theta, settings: Settings,
         problem.close()
 
 
-def _nearby(start: Theta, space: Space) -> list[Array]:
+def nearby(start: Theta, space: Space) -> list[Array]:
     """Points near the start, within the bounds and without zeros, so that no term of the model vanishes."""
     if not isinstance(start, np.ndarray) or start.shape != (space.dim,):
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,7 +28,7 @@ def least_squares(
     gtol: float | None = DEFAULT,
     x_scale: ArrayLike | None = None,
     loss: LossName | Loss | Callable[..., Any] = "linear",
-    f_scale: float = 1.0,
+    f_scale: float | Literal["auto"] = 1.0,
     diff_step: ArrayLike | None = None,
     tr_solver: str | None = None,
     tr_options: Mapping[str, Any] | None = None,
@@ -86,8 +86,9 @@ def least_squares(
     loss : str, callable or `problm.losses.Loss`
         On the norm of a block: linear, huber, soft_l1, cauchy, arctan, geman_mcclure, welsch, tukey, truncated, or
         ``z -> (rho, rho')``.
-    f_scale : float
-        Scale of the loss: residuals below it count as inliers.
+    f_scale : float or "auto"
+        Scale of the loss: residuals below it count as inliers. "auto" takes it from the data, by the median size of the
+        residuals at a robust fit (`problm.api.loss_scale`); the result's ``f_scale`` is the number.
     diff_step : number or (d,) array_like, optional
         Relative steps of the differences.
     tr_solver, tr_options

@@ -56,7 +56,7 @@ class CurveOptions(SolverOptions, total=False):
     gtol: float | None
     x_scale: Any
     loss: LossName | Loss | Callable[..., Any]
-    f_scale: float
+    f_scale: float | Literal["auto"]
     diff_step: Any
     tr_solver: str | None
     tr_options: Mapping[str, Any] | None

@@ -8,6 +8,7 @@ functions can, and sent to a cluster.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
@@ -81,6 +82,10 @@ class RowModel(Protocol):
         """The same model, ``whole``."""
         ...
 
+    def with_loss(self, loss: Loss) -> RowModel:
+        """The same model with another loss, as it was before it was prepared."""
+        ...
+
 
 M = TypeVar("M", bound=RowModel)
 
@@ -144,6 +149,9 @@ class FunctionModel:
 
     def with_all_rows(self) -> FunctionModel:
         return replace(self, whole=True, known=None)
+
+    def with_loss(self, loss: Loss) -> FunctionModel:
+        return replace(self, loss=loss, whole=False, known=None, differences=copy(self.differences))
 
     def refine_derivatives(self) -> bool:
         """Switch from forward to central differences; return whether that was possible."""
@@ -223,6 +231,9 @@ class CompiledModel:
 
     def holds(self, theta: Theta, columns: Columns, problem: Problem | None) -> bool:
         return True
+
+    def with_loss(self, loss: Loss) -> CompiledModel:
+        return replace(self, loss=loss)
 
     def with_all_rows(self) -> CompiledModel:
         return self

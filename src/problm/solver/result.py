@@ -173,6 +173,8 @@ class Result(ScipysResult):
     row_wise: bool | None = None
     """False if residuals depend on other rows, so that the function was called with all rows in every step; None if
     that was not checked, because rows were few or the model is compiled."""
+    f_scale: float | None = None
+    """Scale of a robust loss, given or found; None for least squares."""
     absolute: bool = False
     """Whether residuals have unit variance, because standard deviations were given in the units of the data: the
     covariance is then not scaled by the residuals."""

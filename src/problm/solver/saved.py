@@ -50,6 +50,7 @@ def to_dict(result: Any) -> dict[str, Any]:
         "singular": bool(result.singular),
         "absolute": bool(result.absolute),
         "row_wise": result.row_wise,
+        "f_scale": result.f_scale,
         "grad": plain(result.grad),
         "hessian": plain(result.hessian),
         "covariance_root": plain(result.covariance_root),
@@ -117,6 +118,7 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
         "names": names,
         "absolute": bool(data.get("absolute", False)),
         "row_wise": None if data.get("row_wise") is None else bool(data["row_wise"]),
+        "f_scale": None if data.get("f_scale") is None else number(data["f_scale"]),
         **{name: number(data[name]) for name in _NUMBERS},
         **{name: int(data[name]) for name in _COUNTS},
     }

@@ -140,6 +140,9 @@ class DeviceModel:
             return False
         return not isinstance(problem, DeviceProblem) or problem.is_row_wise_at(theta)
 
+    def with_loss(self, loss: Loss) -> DeviceModel:
+        return DeviceModel(self._prepare, self.fun, self.dim, loss, self._user_move)
+
     def with_all_rows(self) -> DeviceModel:
         again = DeviceModel(self._prepare, self.fun, self.dim, self.loss, self._user_move)
         again._made, again._seen, again._all = self._made, self._seen, True
