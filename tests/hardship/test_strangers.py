@@ -449,3 +449,45 @@ def test_every_file_is_written_by_the_one_helper():
     }
     places = [("data", "shuffle.py"), ("support", "files.py")]
     assert found == {os.path.join(*place) for place in places}
+
+
+# --- results and fits ------------------------------------------------------------------------------------------
+
+RESULT_EDITS = {
+    "a shorter mask": lambda r: r.update(active_mask=[0]),
+    "a longer mask": lambda r: r.update(active_mask=[0] * 9),
+    "fixed parameters of another number": lambda r: r.update(fixed=[True]),
+    "a root of another size": lambda r: r.update(covariance_root=[[1.0]]),
+    "a covariance of another size": lambda r: r.update(robust_covariance=[[1.0]]),
+    "a gradient of another length": lambda r: r.update(grad=[0.0], hessian=[[1.0]]),
+    "a ragged Hessian": lambda r: r.update(hessian=[[1.0, 2.0, 3.0], [1.0], [1.0]]),
+    "nested numbers": lambda r: r.update(cost=[[1.0]]),
+    "a history of several lengths": lambda r: r["history"].update(cost=[]),
+    "an unknown status": lambda r: r.update(status="PERFECT"),
+}
+
+
+@pytest.mark.parametrize("edit", RESULT_EDITS)
+def test_results_whose_parts_do_not_belong_together(tmp_path, edit):
+    y = 2.0 * np.exp(-X) + 0.1
+    problm.least_squares(problm.formula("a*exp(-b*x) + c"), [1.0, 1.0, 0.0], data=(X, y)).save(tmp_path / "result.json")
+    problm.fit("y ~ a*exp(-b*x) + c", {"x": X, "y": y}).save(tmp_path / "fit.json")
+    for name, read, part in (("result.json", Result.load, None), ("fit.json", problm.Fit.load, "result")):
+        content = json.loads((tmp_path / name).read_text())
+        RESULT_EDITS[edit](content if part is None else content[part])
+        (tmp_path / name).write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+            read(tmp_path / name)
+
+
+def test_archives_whose_names_are_no_text(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, abc=X)
+    content = bytearray(path.read_bytes())
+    at = content.rindex(b"PK\x01\x02")
+    content[at + 9] |= 0x08  # names are in UTF-8
+    content[at + 46 : at + 49] = b"\xff\xfe\xa8"
+    path.write_bytes(bytes(content))
+    for read in (load_arrays, open_source, read_matches, read_intrinsics):
+        with pytest.raises(ValueError, match=r"a\.npz cannot be read as an archive"):
+            read(path)

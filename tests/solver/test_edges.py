@@ -145,3 +145,82 @@ def test_jacobians_that_are_not_finite_in_the_middle():
 
     fit = problm.least_squares(f, [9.0], data=(x, y), jac=jac, max_iter=200)
     np.testing.assert_allclose(abs(fit.x[0]), 0.09, rtol=0.1)
+
+
+# --- the user's error state ------------------------------------------------------------------------------------
+
+
+def wild(k, t, x):
+    """Functions that overflow, divide by zero or end somewhere, without a word."""
+    with np.errstate(all="ignore"):
+        return (
+            np.exp(50.0 * t[0] * x) + t[1], np.log(t[0] * x + 2.0) - t[1], 1.0 / (t[0] * x + t[1]) - 1.0,
+            np.where(t[0] * x > 3.0, np.inf, t[0] * x + t[1] ** 2 - 1.0), np.abs(t[0]) ** (50.0 * x) - t[1],
+            np.sinh(40.0 * t[0]) * x + np.tan(t[1]),
+        )[k]  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", ["linear", "huber", "tukey"])
+@pytest.mark.parametrize("n", [5, 6000])
+def test_overflow_in_our_own_sums_is_no_error_whatever_the_user_asks_numpy_for(loss, n):
+    """``np.seterr(all="raise")`` and warnings as errors: before, one in five of such solves raised in the middle."""
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        x, start = rng.uniform(-2.0, 2.0, n), rng.standard_normal(2) * 10.0 ** rng.uniform(-2.0, 1.0)
+        scale = 10.0 ** rng.uniform(-3.0, 100.0)
+
+        def f(t, x, seed=seed, scale=scale):
+            return np.multiply(scale, wild(seed % 6, t, x))
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = f(start, x) ** 2
+        if not np.isfinite(squares.sum()):
+            continue
+        with np.errstate(all="raise", under="ignore"):
+            fit = problm.least_squares(
+                lambda t, x, f=f: _silent(f, t, x), start, data=(x,), loss=loss, f_scale=scale, max_iter=40
+            )
+        assert np.isfinite(fit.x).all()
+        assert not fit.success or np.isfinite(fit.cost)
+
+
+def _silent(f, *args):
+    with np.errstate(all="ignore"):
+        return f(*args)
+
+
+def test_the_function_of_the_user_keeps_the_users_error_state():
+    x = np.linspace(0.0, 1.0, 50)
+    seen = []
+
+    def f(t, x):
+        seen.append(np.geterr())
+        return t[0] * x - 1.0
+
+    def told(state):
+        seen.append(np.geterr())
+
+    with np.errstate(over="raise", invalid="print", divide="ignore"):
+        expected = np.geterr()
+        problm.least_squares(f, [1.0], data=(x,), callback=told)
+        problm.least_squares(f, [1.0], data=(x,), jac=lambda t, x: (seen.append(np.geterr()), x[:, None])[1])
+        assert np.geterr() == expected
+    assert all(state == expected for state in seen)
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+        problm.least_squares(lambda t, x: np.exp(1000.0 * t[0] * x) - 1.0, [1.0], data=(x,))
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e200, 1e300])
+def test_residuals_whose_squares_overflow_at_the_start(scale):
+    """Finite, so the message does not say that they are not."""
+    x = np.linspace(0.0, 1.0, 50)
+    for model in (lambda t, x: scale * (t[0] * x - 1.0), problm.formula(f"{scale}*(a*x - 1)")):
+        data = (x,) if callable(model) and not hasattr(model, "names") else (x, np.zeros(50))
+        with pytest.raises(ValueError, match=r"so large \(up to 1\.0e\+\d+\) that their squares overflow"):
+            problm.least_squares(model, [2.0], data=data)
+
+
+def test_derivatives_whose_squares_overflow_at_the_start():
+    x = np.linspace(0.0, 1.0, 50)
+    with pytest.raises(ValueError, match="derivatives overflow double precision"):
+        problm.least_squares(lambda t, x: 1e200 * t[0] * x - 1.0, [0.0], data=(x,))

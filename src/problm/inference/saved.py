@@ -87,7 +87,7 @@ def load(
             model = Model.from_expression(body, names, variables, str(kept["response"]))
         ties = Ties.read(names, data["ties"], data["free"])
         result = Result.from_dict(data["result"])
-        if np.shape(result.x) != (len(ties.free),):
+        if not np.shape(result.x) == np.shape(result.grad) == (len(ties.free),):
             raise ValueError(f"{np.shape(result.x)} values for {len(ties.free)} free parameters")
         known = {"absolute_sigma": bool(data["absolute_sigma"]), "loss": str(data["loss"])}
         doubts = tuple(map(str, data["warnings"]))

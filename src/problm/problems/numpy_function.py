@@ -25,6 +25,7 @@ from ..losses import Loss
 from ..sampling.columns import SampledColumns
 from ..sampling.order import RandomOrder
 from ..solver.problem import FEW, Problem, Theta
+from ..support.caller import as_called
 from ..support.digest import digest
 from .differences import Differences
 from .row_wise import Comparison
@@ -83,8 +84,9 @@ class FunctionProblem(Problem):
         rng: np.random.Generator | int | None = 0,
     ) -> None:
         self.fun, self.loss = fun, loss
+        self._call = as_called(fun)
         self.robust = not loss.is_linear
-        self.jac = jac if callable(jac) else None
+        self.jac = as_called(jac) if callable(jac) else None
         self.dim = dim
         self.components = components
         self.data = SampledColumns(data, rng) if data else None
@@ -265,7 +267,7 @@ class FunctionProblem(Problem):
     def _residuals(self, theta: Theta, rows: Rows, counts: int = 1) -> Array:
         """Residuals of some rows along one axis, (k * p,)."""
         self.nfev += counts
-        r = self.fun(theta.copy() if self.flat else theta, *rows)  # a copy, in case the function writes to it
+        r = self._call(theta.copy() if self.flat else theta, *rows)  # a copy, in case the function writes to it
         if type(r) is np.ndarray and (r.base is not None or getrefcount(r) > _OURS):
             r = r.copy()  # the function may keep it and reuse it in the next call
         k = len(rows[0]) if rows else self.n

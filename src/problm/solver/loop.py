@@ -20,7 +20,7 @@ the callback.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ..linalg.quadratic import Proposal, QuadraticModel
 from ..linalg.space import Space
+from ..support.caller import as_called
 from . import rules
 from .growth import first_size
 from .options import Options
@@ -65,8 +66,15 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be derived from problm.solver.Problem, got {type(problem).__name__}")
     options = Options.of(**settings)
+    if options.callback is not None:
+        options = replace(options, callback=as_called(options.callback))
+    with np.errstate(all="ignore"):  # steps that lead to overflow are refused; see `problm.support.caller`
+        return _solved(problem, theta, space or Space(problem.dim), options)
+
+
+def _solved(problem: Problem, theta: Theta, space: Space, options: Options) -> Result:
     policy = as_acceptance(options.acceptance)
-    loop = Loop(problem, theta, first_size(problem, policy, options), policy, space or Space(problem.dim), options)
+    loop = Loop(problem, theta, first_size(problem, policy, options), policy, space, options)
     saver: Checkpoint | None = None
     if options.checkpoint is not None:
         from .checkpoint import Checkpoint

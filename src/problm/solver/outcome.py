@@ -156,12 +156,23 @@ def _active(space: Space, x: Theta) -> NDArray[np.int64]:
 
 
 def not_finite(problem: Problem, theta: Theta) -> ValueError:
-    """Return an error that names the first row, in the user's order, whose cost is not finite."""
+    """Return an error that names the first row, in the user's order, whose cost is not finite, or says that finite
+    residuals are too large to be squared."""
+    residuals = problem.residuals(theta)
+    if residuals is not None and np.isfinite(residuals).all() and np.abs(residuals).max(initial=0.0) > 1e150:
+        return ValueError(
+            f"the residuals for theta = {theta!r} are so large (up to {np.abs(residuals).max():.1e}) that their "
+            "squares overflow double precision: move the start, or give the data in other units"
+        )
     row = problem.first_bad_row(theta)
-    where = "" if row is None else f" at row {row} of the data"
+    if row is None:
+        return ValueError(
+            f"sums of squares of residuals or derivatives overflow double precision for theta = {theta!r}: move the "
+            "start, or give the data or the parameters in other units"
+        )
     return ValueError(
-        f"residuals or Jacobian are not finite{where} for theta = {theta!r}: check fun, jac and the data, "
-        "move the start or add bounds"
+        f"residuals or Jacobian are not finite at row {row} of the data for theta = {theta!r}: check fun, jac and the "
+        "data, move the start or add bounds"
     )
 
 

@@ -338,7 +338,11 @@ class Result(ScipysResult):
         """Read a result that `save` wrote."""
         from .saved import read_json
 
-        return cls.from_dict(read_json(path))
+        content = read_json(path)
+        try:
+            return cls.from_dict(content)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)}: {error}") from None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Result:

@@ -85,7 +85,7 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
     hessian = array(data["hessian"], 2, "hessian")
     if hessian.shape != (d, d):
         raise ValueError(f"hessian has shape {hessian.shape}, expected ({d}, {d})")
-    root, robust = data["covariance_root"], data.get("robust_covariance")
+    root, robust, fixed = data["covariance_root"], data.get("robust_covariance"), data["fixed"]
     names = tuple(str(name) for name in data["names"])
     if names and len(names) != d:
         raise ValueError(f"{len(names)} names for {d} parameters")
@@ -109,12 +109,12 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
         "hessian": hessian,
         "singular": bool(data["singular"]),
         "history": history,
-        "active_mask": _signs(data["active_mask"]),
-        "covariance_root": None if root is None else array(root, 2, "covariance_root"),
-        "robust_covariance": None if robust is None else array(robust, 2, "robust_covariance"),
+        "active_mask": _signs(_sized(data["active_mask"], d, 1, "active_mask")),
+        "covariance_root": None if root is None else _sized(root, d, 2, "covariance_root"),
+        "robust_covariance": None if robust is None else _sized(robust, d, 2, "robust_covariance"),
         "distance": number(data.get("distance", "NaN")),
         "certificate": str(data.get("certificate", "none")),
-        "fixed": None if data["fixed"] is None else array([int(v) for v in data["fixed"]], 1, "fixed").astype(bool),
+        "fixed": None if fixed is None else _sized([int(v) for v in fixed], d, 1, "fixed").astype(bool),
         "names": names,
         "absolute": bool(data.get("absolute", False)),
         "row_wise": None if data.get("row_wise") is None else bool(data["row_wise"]),
@@ -124,9 +124,16 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
     }
 
 
-def _signs(values: Any) -> NDArray[np.int64]:
+def _sized(values: Any, d: int, ndim: int, name: str) -> NDArray[np.float64]:
+    """An array from a file with a row for each of d parameters."""
+    found = array(values, ndim, name)
+    if len(found) != d or (name == "robust_covariance" and found.shape != (d, d)):
+        raise ValueError(f"{name} has shape {found.shape} for {d} parameters")
+    return found
+
+
+def _signs(mask: NDArray[np.float64]) -> NDArray[np.int64]:
     """`Result.active_mask` from a file: -1, 0 or 1 for each parameter."""
-    mask = array(values, 1, "active_mask")
     if not np.all(np.isin(mask, (-1, 0, 1))):
         raise ValueError("active_mask must hold only -1, 0 and 1")
     return mask.astype(np.int64)

@@ -26,7 +26,10 @@ from .memory import as_bytes
 
 Array = NDArray[Any]
 # Exceptions of Python's archive reader for damaged archives and unknown compression methods.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error, OSError)
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error, OSError,
+    UnicodeDecodeError,
+)  # fmt: skip
 _PIECE = 1 << 24
 
 

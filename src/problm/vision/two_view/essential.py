@@ -25,7 +25,7 @@ from ...manifolds import as_pose
 from ...problems.compiled import CompiledProblem
 from ...support.suggest import suggest
 from .consensus import inlier_quantile
-from .degenerate import Simpler, rotation_only
+from .degenerate import Simpler, rotation_only, undetermined
 from .depths import Depths
 from .kernels import cross_product
 from .matches import check_intrinsics, check_matches, inverse_intrinsics, undistort
@@ -88,8 +88,9 @@ def essential_matrix(
 
     Returns
     -------
-    RelativePose. Its ``status`` is ``"ok"``, ``"degenerate"`` (a rotation explains the matches: R is given, t is not),
-    ``"no consensus"`` (no geometry better than chance) or ``"not converged"``.
+    RelativePose. Its ``status`` is ``"ok"``, ``"degenerate"`` (a rotation explains the matches: R is given, t is not;
+    or they lie on a line or in too narrow a field: R and t are one of many that fit), ``"no consensus"`` (no geometry
+    better than chance) or ``"not converged"``.
 
     Examples
     --------
@@ -192,11 +193,12 @@ def _refine_all(task: _Task, theta: Array | None) -> RelativePose:
     pose, _ = choose_pose(pose_of(model, result.x), frame.transform(voters))
     simpler = None
     if result.success:  # else the errors are not yet those of noise
-        cut = inlier_quantile(1) * max(variance, 1e-300) ** 0.5
+        # At least the rounding of the coordinates, which is all that is left of exact matches.
+        cut = inlier_quantile(1) * max(variance**0.5, 1e-11 * float(np.abs(voters).max()))
         simpler = rotation_only(frame, pose, voters, None, cut, 0.01)
     nan = math.nan
     fit = Fit(result.x, settings.threshold or nan, _SQUARES, result, errors, inliers, nan, nan, 0, 0.0)
-    return _result(task, fit, pose, simpler, began)
+    return _result(task, fit, pose, simpler, variance, began)
 
 
 def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
@@ -210,10 +212,11 @@ def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
         return _nothing(task, time.perf_counter() - began, fit)
     pose, _ = choose_pose(pose_of(model, fit.theta), frame.transform(x[fit.inliers]))
     simpler = rotation_only(frame, pose, x, fit.inliers, fit.threshold, fit.accepted)
-    return _result(task, fit, pose, simpler, began)
+    kept = fit.errors[fit.inliers] if fit.errors is not None else np.zeros(1)
+    return _result(task, fit, pose, simpler, float(kept @ kept) / max(1, len(kept)), began)
 
 
-def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, began: float) -> RelativePose:
+def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, variance: float, began: float) -> RelativePose:
     """Make the result."""
     R, t = pose[:9].reshape(3, 3), pose[9:]
     E, errors, inliers = cross_product(t, R), fit.errors, fit.inliers
@@ -235,11 +238,21 @@ def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, began: 
             hessian = minimum[0].linearize(pose, 0, minimum[0].n, outer=False, costs=None).hessian
         if not fit.result.success:
             status, message = "not converged", fit.result.message
+        elif why := _doubt(task, inliers, variance):
+            hessian, minimum = np.full((5, 5), np.nan), None
+            status, message = "degenerate", why
     return RelativePose(
         R=R, t=t, E=E, inliers=inliers, measured=errors, threshold=fit.threshold, status=status, message=message,
         result=fit.result, hessian=hessian, minimum=minimum, starts=fit.starts, chance=fit.chance,
         seconds=time.perf_counter() - began, points=(task.a, task.b), K1=task.K1, K2=task.K2,
     )  # fmt: skip
+
+
+def _doubt(task: _Task, inliers: Flags, variance: float) -> str:
+    """Why the inliers determine no pose, or nothing."""
+    kept = np.flatnonzero(inliers)
+    few = task.matches(kept[:: max(1, len(kept) // _VOTERS)])
+    return undetermined(task.frame, few, len(kept), variance) if len(kept) > task.model.dim else ""
 
 
 def _minimum(frame: Frame, fit: Fit, pose: Array) -> tuple[CompiledProblem, Array]:

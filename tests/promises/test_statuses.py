@@ -1,0 +1,149 @@
+"""Points that look like an end and are none: what the status says there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+import problm
+from problm.manifolds import rotation_exp
+from problm.solver.result import Status
+
+X = np.linspace(0.0, 1.0, 500)
+Y = 2.0 * X + 101.0
+
+
+def line(t, x, y):
+    return t[0] * x + t[1] - y
+
+
+# --- bounded losses whose every row is beyond their scale --------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["tukey", "truncated", "welsch"])
+@pytest.mark.parametrize("kind", ["function", "formula", "files"])
+def test_a_start_without_weights_is_no_success(tmp_path, loss, kind):
+    model, data = line, (X, Y)
+    if kind == "formula":
+        model = problm.formula("a*x + b")
+    if kind == "files":
+        np.savez(tmp_path / "data.npz", x=X, y=Y)
+        data = str(tmp_path / "data.npz")
+    fit = problm.least_squares(model, [0.0, 0.0], data=data, loss=loss, f_scale=0.1)
+    assert fit.status is Status.NOT_DETERMINED
+    assert not fit.success
+    assert not fit.certified
+
+
+@pytest.mark.parametrize("loss", ["cauchy", "geman_mcclure", "huber"])
+def test_losses_with_weights_everywhere_find_the_way(loss):
+    fit = problm.least_squares(line, [0.0, 0.0], data=(X, Y), loss=loss, f_scale=0.1)
+    assert fit.success
+    np.testing.assert_allclose(fit.x, [2.0, 101.0], atol=1e-3)
+
+
+# --- saddle points and maxima ------------------------------------------------------------------------------------
+
+T = np.linspace(0.0, 5.0, 200)
+
+
+def exponentials(t):
+    with np.errstate(over="ignore"):
+        terms = sum(a * np.exp(-b * T) for a, b in zip(t[::2], t[1::2], strict=True))
+    return terms - 2.0 * np.exp(-T) - np.exp(-0.2 * T)
+
+
+SADDLES = {
+    "two equal terms": (exponentials, [1.0] * 4),
+    "three equal terms": (exponentials, [1.0] * 6),
+    "two equal peaks": (lambda t: t[0] * np.exp(-((T - t[1]) ** 2)) + t[2] * np.exp(-((T - t[3]) ** 2))
+                        - np.exp(-((T - 1.5) ** 2)) - np.exp(-((T - 3.5) ** 2)), [1.0, 2.5, 1.0, 2.5]),
+    "a square at zero": (lambda t: np.array([t[0] ** 2 - 1.0]), [0.0]),
+    "a square in other units": (lambda t: np.array([t[0] ** 2 - 1e10]), [0.0]),
+    "a product at zero": (lambda t: np.array([t[0] * t[1] - 1.0, 0.1 * (t[0] - t[1])]), [0.0, 0.0]),
+    "a square times x": (lambda t: t[0] ** 2 * T - T, [0.0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SADDLES)
+@pytest.mark.parametrize("jac", ["2-point", "cs"])
+def test_saddle_points_of_symmetric_starts_are_left(name, jac):
+    residuals, start = SADDLES[name]
+    began = 0.5 * float((residuals(np.array(start)) ** 2).sum())
+    fit = problm.least_squares(residuals, start, jac=jac)
+    scipys = scipy.optimize.least_squares(residuals, np.array(start) + 0.1 * np.arange(1, 1 + len(start)))
+    assert fit.success
+    assert fit.cost <= max(1.01 * scipys.cost, 1e-12 * began)
+
+
+# --- parameters that run away ------------------------------------------------------------------------------------
+
+
+def ellipse(t, x, y):
+    return np.sqrt((x / t[0]) ** 2 + (y / t[1]) ** 2) - 1.0
+
+
+RUNAWAYS = {
+    "a half axis": (ellipse, [1.0, 1.5], np.linspace(-3.0, 3.0, 200), np.ones(200)),
+    "a saturation": (lambda t, x, y: t[0] * x / (t[1] + x) - y, [1.0, 1.0], X, 2.0 * X),
+    "a step": (lambda t, x, y: 0.5 + 0.5 * np.tanh(t[0] * (x - t[1])) - y, [5.0, 0.45], X, (X > 0.4) * 1.0),
+}
+
+
+@pytest.mark.parametrize("name", RUNAWAYS)
+def test_what_runs_to_infinity_has_no_angle_left_if_it_succeeds(name):
+    """A step below xtol of a parameter that has become huge is no sign of convergence."""
+    residuals, start, x, y = RUNAWAYS[name]
+    fit = problm.least_squares(residuals, start, data=(x, y), max_iter=500)
+    assert not fit.success or fit.cosine < 1e-3 or fit.cost < 1e-20
+    assert np.isfinite(fit.x).all()
+
+
+# --- poses -------------------------------------------------------------------------------------------------------
+
+K = np.array([[800.0, 0.0, 320.0], [0.0, 800.0, 240.0], [0.0, 0.0, 1.0]])
+TURN = rotation_exp(np.array([0.05, -0.1, 0.02]))
+
+
+def images(points, R, t, noise, rng):
+    def project(Q):
+        p = Q @ K.T
+        return p[:, :2] / p[:, 2:] + noise * rng.standard_normal((len(Q), 2))
+
+    return project(points), project(points @ R.T + np.asarray(t))
+
+
+def scene(kind, rng):
+    points = np.column_stack([rng.uniform(-2, 2, (300, 2)), rng.uniform(4, 8, 300)])
+    if kind == "line":
+        points = np.column_stack([points[:, 0], 0.5 * points[:, 0], 5.0 + 0.3 * points[:, 0]])
+    if kind == "narrow field":
+        points[:, :2] *= 0.01
+    return points
+
+
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "R", "t", "noise"),
+    [
+        ("general", np.eye(3), (0, 0, 0), 0.0), ("general", np.eye(3), (0, 0, 0), 0.5),
+        ("general", TURN, (0, 0, 0), 0.0), ("general", TURN, (0, 0, 0), 0.5),
+        ("line", TURN, (0.5, 0, 0), 0.5), ("narrow field", TURN, (0.5, 0, 0), 0.5),
+    ],
+    ids=["no motion, exact", "no motion", "rotation, exact", "rotation", "line", "narrow field"],
+)  # fmt: skip
+def test_degenerate_poses(kind, R, t, noise, robust):
+    rng = np.random.default_rng(1)
+    pose = problm.essential_matrix(*images(scene(kind, rng), R, t, noise, rng), K, robust=robust)
+    assert pose.status == "degenerate"
+    assert not pose.success
+
+
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("t", [(0.5, 0, 0), (0, 0, -1)], ids=["sideways", "forward"])
+def test_poses_that_are_not(t, robust):
+    rng = np.random.default_rng(1)
+    pose = problm.essential_matrix(*images(scene("general", rng), TURN, t, 0.5, rng), K, robust=robust)
+    assert pose.status == "ok"
+    assert pose.rotation_error(TURN) < 0.2
