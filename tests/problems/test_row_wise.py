@@ -180,6 +180,7 @@ def test_rows_in_a_file(tmp_path):
         problm.least_squares(fun, [1.0, 1.0], data=str(tmp_path / "rows.npy"), max_memory="1MB")
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # PyTorch's own
 class TestBackends:
     """Rows are filled up to chunks by JAX, so that even few rows must be tried."""
 

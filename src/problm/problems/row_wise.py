@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,12 @@ Evaluate = Callable[[Theta, Columns], Sequence[NDArray[Any]]]
 ROWS = 64
 _EIGHTH = ROWS // 8
 _GOLDEN = 0.6180339887498949
-_SPREAD = (_GOLDEN * np.arange(1, ROWS // 2 + 1)) % 1.0
+_SPREAD = (_GOLDEN * np.arange(2, ROWS // 2 + 2)) % 1.0
+_SHARES = np.repeat([0.0, 1.0, _GOLDEN, *_SPREAD], [_EIGHTH, _EIGHTH, 2 * _EIGHTH, *[1] * len(_SPREAD)])
+_OFFSETS = np.concatenate([np.arange(_EIGHTH), np.arange(-_EIGHTH, 0), np.arange(2 * _EIGHTH), 0 * _SPREAD]).astype(int)
+"""Rows to try are these shares of all, plus offsets: both ends, a run in the middle, and rows from all over."""
+_APART = 10_000
+"""Number of rows from which these differ."""
 _SHUFFLED = np.argsort((_GOLDEN * np.arange(1, ROWS + 1)) % 1.0)
 RELATIVE = 1e-9
 """Difference relative to the largest value that always counts as rounding."""
@@ -67,10 +73,8 @@ def is_row_wise(evaluate: Evaluate, points: Sequence[Theta], columns: Columns) -
     >>> is_row_wise(lambda a, rows: [a * (rows[0] - rows[0].mean())], [2.0], (t,))
     False
     """
-    chosen = tried_rows(len(columns[0]))
-    together = tuple(c[chosen] for c in columns)
-    order = _SHUFFLED[len(chosen) > _SHUFFLED]
-    halves = order[: len(order) // 2], order[len(order) // 2 :][::-1]
+    chosen, *halves = _selection(len(columns[0]))
+    together = tuple([c[chosen] for c in columns])
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for last, theta in enumerate(points, 1 - len(points)):
@@ -100,20 +104,30 @@ def tried_rows(n: int) -> NDArray[np.int64]:
     """
     if n <= ROWS:
         return np.arange(n)
-    middle = int(_GOLDEN * (n - 2 * _EIGHTH))
-    parts = (np.arange(_EIGHTH), np.arange(n - _EIGHTH, n), np.arange(middle, middle + 2 * _EIGHTH))
-    return np.unique(np.concatenate([*parts, (_SPREAD * n).astype(np.int64)]))
+    rows = (_SHARES * n).astype(np.int64) + _OFFSETS
+    rows.sort()
+    return rows if n > _APART else np.unique(rows)
+
+
+@lru_cache(maxsize=16)
+def _selection(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to try, and the places among them of one half, shuffled, and of the other, backwards."""
+    chosen = tried_rows(n)
+    order = _SHUFFLED[len(chosen) > _SHUFFLED]
+    half = len(order) // 2
+    return chosen, order[:half], order[half:][::-1]
 
 
 def _half_agrees(
     evaluate: Evaluate, theta: Theta, together: Columns, whole: Sequence[NDArray[Any]], half: NDArray[np.int64]
 ) -> bool:
     try:
-        apart = evaluate(theta, tuple(c[half] for c in together))
+        apart = evaluate(theta, tuple([c[half] for c in together]))
     except Exception:
         return False
-    if any(np.shape(v)[:1] != np.shape(together[0])[:1] for v in whole):
-        return False
+    for values in whole:
+        if values.shape[:1] != together[0].shape[:1]:
+            return False
 
     def noise() -> Sequence[NDArray[Any]]:
         return rounding(lambda point: evaluate(point, together), theta, whole)
@@ -132,7 +146,7 @@ def agree(
     for i, (a, b) in enumerate(zip(found, expected, strict=True)):
         if a.shape != b.shape:
             return False
-        if np.array_equal(a, b):
+        if (a == b).all():  # most of the time; np.array_equal takes twice as long
             continue
         finite = np.isfinite(b)
         if not (np.array_equal(np.isfinite(a), finite) and np.array_equal(a[~finite], b[~finite], equal_nan=True)):
