@@ -36,8 +36,8 @@ def command(
         str, typer.Option("--model", "-m", help="translation, euclidean, similarity, affine, homography or sl3.")
     ] = "homography",
     initial: Annotated[
-        str | None, typer.Option("--initial", help="phase, features, auto, or a file with a 3x3 matrix.")
-    ] = None,
+        str, typer.Option("--initial", help="auto, identity, phase, features, or a file with a 3x3 matrix.")
+    ] = "auto",
     mask1: Annotated[Path | None, typer.Option("--mask1", help="Image that is white where image 1 is used.")] = None,
     mask2: Annotated[Path | None, typer.Option("--mask2", help="Image that is white where image 2 is used.")] = None,
     levels: Annotated[str, typer.Option("--levels", help="Levels of the pyramid, or auto.")] = "auto",
@@ -108,14 +108,17 @@ def _whole(levels: str) -> int | str:
         raise Bad(f"--levels must be a whole number or auto, got {levels!r}") from None
 
 
-def _start(initial: str | None) -> Any:
+def _start(initial: str) -> Any:
     """A name that `align` knows, or a matrix from a file such as the warp.txt of an earlier run."""
     from ..vision.alignment.align import STARTS
 
-    if initial is None or initial in STARTS:
+    if initial == "identity":
+        return None
+    if initial in STARTS:
         return initial
     if not Path(initial).is_file():
-        raise Bad(f"--initial must be {', '.join(STARTS)} or a file with a 3x3 matrix; there is no file {initial!r}")
+        names = ", ".join(("identity", *STARTS))
+        raise Bad(f"--initial must be {names} or a file with a 3x3 matrix; there is no file {initial!r}")
     if Path(initial).stat().st_size > 10_000:
         raise Bad(f"--initial: {initial} is too large for a 3x3 matrix")
     try:

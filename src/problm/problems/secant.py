@@ -40,9 +40,16 @@ class _Known(NamedTuple):
 
 
 class SecantProblem(Wrapper):
-    """A problem whose Gauss-Newton matrix over all residuals is corrected by curvature learned from steps."""
+    """A problem whose Gauss-Newton matrix over all residuals is corrected by curvature learned from steps.
 
-    def __init__(self, inner: Problem, floor: float = 0.05, cap: float = 2.0) -> None:
+    Parameters
+    ----------
+    inner : the problem.
+    floor, cap : limits of the eigenvalues of ``H + S`` relative to H.
+    learned : (d, d) S per residual block that a sample of the residuals has taught; None: nothing is known.
+    """
+
+    def __init__(self, inner: Problem, floor: float = 0.05, cap: float = 2.0, learned: Array | None = None) -> None:
         super().__init__(inner)
         self.learns = True  # no extrapolation in addition: the pair ``head`` took 66 iterations instead of 39
         self._floor, self._cap = floor, cap
@@ -50,6 +57,13 @@ class SecantProblem(Wrapper):
         self._latest: _Known | None = None  # the last linearised point, which the solver may have rejected
         self._step: tuple[Theta, Array] | None = None
         self._tried = 0
+        self._given = None if learned is None else self.n * learned
+
+    @property
+    def learned(self) -> Array | None:
+        """(d, d) S per residual block, for another problem of the same parameters; None: nothing was learned."""
+        known = self._latest or self._base
+        return None if known is None or known.correction is None else known.correction / self.n
 
     def gauss_newton(self, theta: Theta) -> Array | None:
         """(d, d) uncorrected Gauss-Newton matrix over all residuals at the point where a solve ended."""
@@ -70,7 +84,7 @@ class SecantProblem(Wrapper):
         normal = self.inner.linearize(theta, lo, hi, outer=outer, costs=costs)
         if lo != 0 or hi != self.n:
             return normal
-        correction = None if self._base is None else self._base.correction
+        correction = self._given if self._base is None else self._base.correction
         if correction is not None and self._tried > 1:
             # A rejected step shows that the correction was too large.
             correction = correction * 0.5 ** (self._tried - 1)

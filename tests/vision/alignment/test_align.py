@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from problm.losses import LOSSES
 from problm.problems.secant import SecantProblem
 from problm.solver.loop import solve
 from problm.solver.problem import Problem
-from problm.vision.alignment.result import OVERLAYS
+from problm.vision.alignment.levels import Guess
+from problm.vision.alignment.result import OVERLAYS, Level
+from problm.vision.alignment.search import Search
 from problm.vision.alignment.warps import MODELS, corner_error, corners, nearest, transform
 
 Array = NDArray[np.float64]
@@ -165,13 +168,42 @@ def test_every_way_ends_in_the_same_minimum(options: dict[str, Any], levels: int
     np.testing.assert_allclose(other.matrix, usual.matrix, atol=0.02)
 
 
-def test_batches_are_used_and_the_end_is_certified() -> None:
+def test_batches_are_used_if_asked_for_and_the_end_is_certified() -> None:
     images = photographs(TRUTH["translation"])
-    alignment = align(*images, levels=1, model="translation", initial=[[1, 0, 5.5], [0, 1, -4.0]], outside=0.05)
-    sizes = alignment.result.history.batch_size
-    assert sizes[0] < alignment.result.n
-    assert sizes[-1] == alignment.result.n
-    assert alignment.result.cosine <= 0.5 / np.sqrt(alignment.result.n)
+    start = [[1, 0, 5.5], [0, 1, -4.0]]
+    common: dict[str, Any] = {"levels": 1, "model": "translation", "initial": start, "outside": 0.05}
+    batches = align(*images, acceptance="holdout", initial_batch=1000, **common).result
+    assert batches.history.batch_size[0] < batches.n
+    plain = align(*images, **common).result
+    for result in (batches, plain):
+        assert result.history.batch_size[-1] == result.n
+        assert result.cosine <= 0.5 / np.sqrt(result.n)
+    assert plain.history.batch_size[0] == plain.n
+
+
+def test_samples_come_before_all_pixels_where_they_pay() -> None:
+    first, second = (scene(), np.roll(scene(), (3, -4), axis=(0, 1)))
+    far = align(first, second, "translation", levels=1, initial=None, rng=1)
+    assert [level.result.n for level in far.levels] == [scene().size // 16, scene().size // 4, scene().size]
+    assert np.allclose(far.matrix[:2, 2], [-4.0, 3.0], atol=0.1)
+    # Not from a start that fits, not after a coarser level, and not where the user decides.
+    near = align(first, second, "translation", levels=1, initial=[[1, 0, -3.5], [0, 1, 3.0]], outside=0.05)
+    coarse = align(first, second, "translation", levels=3, initial=None)
+    plain = align(first, second, "translation", levels=1, initial=None, acceptance="full")
+    assert (len(near.levels), len(coarse.levels), len(plain.levels)) == (1, 3, 1)
+
+
+def test_curvature_that_a_sample_learned_is_handed_on() -> None:
+    wrapped = SecantProblem(_Valley())
+    end = solve(wrapped, np.array([-1.2, 1.0]), acceptance="full", max_iter=8).x
+    assert wrapped.learned is not None
+    taught = SecantProblem(_Valley(), learned=wrapped.learned)
+    everything: dict[str, Any] = {"outer": False, "costs": None}
+    plain = taught.inner.linearize(end, 0, taught.n, **everything).hessian
+    corrected = taught.linearize(end, 0, taught.n, **everything).hessian
+    assert not np.allclose(corrected, plain)
+    assert taught.learned is not None
+    np.testing.assert_allclose(taught.learned, wrapped.learned)
 
 
 def test_same_seed_same_bits_for_any_number_of_threads() -> None:
@@ -213,7 +245,8 @@ def test_large_rotation_by_features() -> None:
     about = np.array([[1.0, 0.0, 100.0], [0.0, 1.0, 75.0], [0.0, 0.0, 1.0]])
     truth = about @ np.array([[c, -s, 4.0], [s, c, 3.0], [0.0, 0.0, 1.0]]) @ np.linalg.inv(about)
     images = [np.clip(255 * i, 0, 255).astype(np.uint8) for i in photographs(truth, noise=0.003)]
-    lost = align(*images, model="similarity")
+    lost = align(*images, model="similarity", initial=None)
+    assert not lost.success
     for initial in ("features", "auto"):
         alignment = align(*images, model="similarity", initial=initial)
         assert "features" in alignment.start
@@ -253,6 +286,48 @@ def test_unrelated_images_are_no_success() -> None:
     alignment = align(rng.normal(size=SHAPE), rng.normal(size=SHAPE), blur=0.0)
     assert not alignment.success
     assert "correlate" in alignment.message or alignment.status <= 0
+
+
+def test_sky_above_and_ground_below_is_not_enough() -> None:
+    """Two places under one sky correlate, but not in what is small."""
+    rng = np.random.default_rng(4)
+    sky = 0.5 + 0.4 * np.tanh((np.arange(SHAPE[0]) - 80.0) / 15.0)[:, None]
+    first, second = (sky + 0.9 * gaussian_filter(rng.normal(size=SHAPE), 3.0) for _ in range(2))
+    alignment = align(first, second, "affine", initial=None)
+    assert alignment.ncc > 0.7
+    assert alignment.detail < 0.5
+    assert not alignment.success
+    assert "fine structure" in alignment.message
+
+
+def test_negatives_and_mirror_images_are_no_success() -> None:
+    image = scene()[:150, :200]
+    negative = align(image, 1.0 - image, "translation", initial=None, photometric=True)
+    assert not negative.success
+    assert not align(image, image[:, ::-1].copy()).success
+    mirrored = align(image, image[:, ::-1].copy(), "affine", initial=[[-1, 0, 199], [0, 1, 0]], levels=1)
+    assert mirrored.ncc > 0.99
+    assert not mirrored.success
+    assert "mirrors" in mirrored.message
+
+
+def test_a_poor_end_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the coarse levels get wrong, the start alone does not: the better end is returned."""
+    images = photographs(TRUTH["homography"])
+    usual = Search.explore
+
+    def astray(self: Search, start: Guess, level: int, fit: bool) -> tuple[Guess, list[Level]]:
+        found, levels = usual(self, start, level, fit)
+        return replace(found, matrix=np.diag([1.0, 1.0, 2.0]) @ found.matrix), levels
+
+    monkeypatch.setattr(Search, "explore", astray)
+    monkeypatch.setattr(Search, "better", lambda self, guess, before, level: guess)
+    near = TRUTH["homography"] @ np.array([[1.0, 0.0, 2.5], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert not align(*images, initial=near, levels=3).success
+    found = align(*images, initial=near)
+    assert found.success
+    assert corner_error(found.matrix, TRUTH["homography"], SHAPE) < 0.1
+    assert found.start == "a given matrix, levels: 1"
 
 
 def test_want_of_convergence_is_reported_not_raised() -> None:

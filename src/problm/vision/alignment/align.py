@@ -29,6 +29,7 @@ from ...support.suggest import suggest
 from ..images.image import Source, read_image
 from ..images.pyramid import blur as blurred
 from ..images.pyramid import deepest
+from .levels import Levels
 from .result import Alignment
 from .search import COARSEST_SIDE, Search
 from .warps import MODELS, as_matrix
@@ -43,7 +44,7 @@ def align(
     image2: Source,
     model: str = "homography",
     *,
-    initial: ArrayLike | str | None = None,
+    initial: ArrayLike | str | None = "auto",
     mask1: ArrayLike | None = None,
     mask2: ArrayLike | None = None,
     levels: int | str = "auto",
@@ -67,9 +68,9 @@ def align(
         are scaled to 0..1, floats are taken as they are. Pixels that are NaN, masked or transparent are ignored.
     model : ``"translation"``, ``"euclidean"``, ``"similarity"``, ``"affine"``, ``"homography"`` (last entry 1) or
         ``"sl3"`` (homography with determinant 1).
-    initial : start of the search: None (the identity), a 3x3 matrix that maps pixels of image 1 to pixels of image 2,
-        ``"phase"`` (phase correlation), ``"features"`` (SIFT and a robust homography, extra ``vision``), or ``"auto"``
-        (the identity, then the others if the images do not fit).
+    initial : start of the search: ``"auto"`` (the identity, then the others if the images do not fit), a 3x3 matrix
+        that maps pixels of image 1 to pixels of image 2, ``"phase"`` (phase correlation), ``"features"`` (SIFT and a
+        robust homography, extra ``vision``), or None (the identity alone).
     mask1, mask2 : (rows, columns), true where a pixel is used.
     levels : levels of the pyramid, 1 for none, or ``"auto"``: as many as the start needs.
     loss : robust loss on a pixel's residual, for occlusion and parallax (see `problm.losses.LOSSES`).
@@ -78,8 +79,8 @@ def align(
         differ noticeably at the start.
     color : use three channels instead of grey, if both images have them.
     blur : standard deviation, in pixels, of a Gaussian blur of both images; 0 for none.
-    linearization : ``"esm"`` (gradients of both images averaged on batches, as in the paper; the exact gradient of the
-        cost for all pixels) or ``"forward"`` (the exact gradient always, which needs more steps on batches).
+    linearization : on batches, which are used if ``acceptance`` asks for them: ``"esm"`` (gradients of both images
+        averaged, as in the paper) or ``"forward"`` (the exact gradient, as for all pixels).
     secant : correct the Gauss-Newton matrix over all pixels by the curvature that the steps reveal
         (`problm.problems.secant`); on scenes with parallax that saves most iterations. False: plain Gauss-Newton.
     outside : residual of a pixel that falls outside image 2; None: that of the average pixel inside at the start.
@@ -113,13 +114,12 @@ def align(
     most = deepest(first.shape, second.shape, 8)
     if levels != "auto" and int(levels) > most:
         raise ValueError(f"levels={levels!r} is too deep: these images allow {most}; pass fewer, or 'auto'")
-    search = Search(
+    pyramid = Levels(
         blurred(first, blur),
         blurred(second, blur),
         model,
         loss=as_loss(loss, f_scale or 1.0),
         scaled=isinstance(loss, Loss) or f_scale is not None,
-        photometric=photometric if isinstance(photometric, str) else bool(photometric),
         linearization=linearization,
         secant=secant,
         outside=outside,
@@ -129,8 +129,8 @@ def align(
         began=began,
     )
     depth = deepest(first.shape, second.shape, COARSEST_SIDE) if levels == "auto" else int(levels)
-    matrix = as_matrix(initial) if initial is not None and not isinstance(initial, str) else None
-    return search.run(matrix, initial if isinstance(initial, str) else None, depth, levels == "auto")
+    start = initial if initial is None or isinstance(initial, str) else as_matrix(initial)
+    return Search(pyramid, photometric).run(start, depth, levels == "auto")
 
 
 def _check(

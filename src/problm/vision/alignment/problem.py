@@ -35,6 +35,8 @@ Array = NDArray[np.float64]
 BAND = 2.0
 """Width in pixels of the band along the border of image 2 in which the weight of a pixel falls to zero."""
 
+_LEAST_TILE = 6.0
+
 
 class AlignmentProblem(CompiledProblem):
     """Pixels of image 1 against image 2 under a warp.
@@ -50,6 +52,7 @@ class AlignmentProblem(CompiledProblem):
     outside : k, the residual of a pixel outside image 2.
     threads : number of threads; None: as many as there are cores.
     rng : random seed or Generator for the order of the pixels.
+    pixels : (k,) numbers of the pixels of image 1 that are used, in raster order; None: all valid ones.
     """
 
     def __init__(
@@ -64,17 +67,20 @@ class AlignmentProblem(CompiledProblem):
         outside: float = 0.0,
         threads: int | None = None,
         rng: np.random.Generator | int | None = 0,
+        pixels: NDArray[np.int32] | None = None,
     ) -> None:
         self.image1, self.image2, self.model = image1, image2, model
         self.frame = Frame.of(image1.shape, image2.shape)
         self.outside = outside
         move = Retraction(model, photometric)
         h1, w1 = image1.shape
-        if image1.valid is None:
-            pixels, values = np.arange(h1 * w1, dtype=np.int32), image1.pixels.reshape(h1 * w1, -1)
-        else:
+        values = image1.pixels.reshape(h1 * w1, -1)
+        if pixels is None and image1.valid is not None:
             pixels = np.flatnonzero(image1.valid).astype(np.int32)
-            values = image1.pixels.reshape(h1 * w1, -1)[pixels]
+        if pixels is None:
+            pixels = np.arange(h1 * w1, dtype=np.int32)
+        else:
+            values = values[pixels]
         weights = None if image2.valid is None else soft_mask(image2.valid)
         self.nothing_to_see = weights is not None and not weights.any()
         """Whether image 2 has no pixel with valid ones around it."""
@@ -144,6 +150,16 @@ class AlignmentProblem(CompiledProblem):
         """Both images at up to ``most`` pixels, evenly spread over those of image 1 that are used."""
         chosen, own = self._some(most)
         return Sample(own, *self.look_up(theta, chosen))
+
+    def detail(self, theta: Array, parts: int = 16, most: int = 20_000) -> float:
+        """Correlation at some pixels about the means of square tiles, so many along the shorter side of image 1."""
+        chosen, own = self._some(most)
+        h, w = self.image1.shape
+        y, x = np.divmod(chosen, w)
+        side = max(min(h, w) / parts, _LEAST_TILE)
+        across = int(w / side) + 1
+        tiles = (y / side).astype(np.intp) * across + (x / side).astype(np.intp)
+        return Sample(own, *self.look_up(theta, chosen)).detail(tiles)
 
     def scores(self, thetas: Array, most: int) -> Array:
         """(k,) correlation times the root of the overlap at each of some points (k, 11), on up to ``most`` pixels."""

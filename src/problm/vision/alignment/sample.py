@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,6 +192,23 @@ class Sample:
         return _mean_and_spread([(p[0], p[1], p[3]) for p in parts], self._count), _mean_and_spread(
             [(p[0], p[2], p[4]) for p in parts], self._count
         )
+
+    def detail(self, tiles: NDArray[np.integer[Any]]) -> float:
+        """Correlation in the overlap about the means of tiles, whose numbers (k,) are given; 0 where all are flat.
+
+        Photographs of two different places correlate, by sky above and ground below; what is left within tiles does
+        so only where the same things are seen.
+        """
+        inside, count = self._inside, int(tiles.max(initial=0)) + 1
+        at = tiles[inside]
+        sizes = np.maximum(np.bincount(at, minlength=count), 1)
+        product = squares_a = squares_b = 0.0
+        for c in range(self.first.shape[1]):
+            a, b = (v[inside, c].astype(np.float64) for v in (self.first, self.second))
+            a, b = (v - (np.bincount(at, v, count) / sizes)[at] for v in (a, b))
+            product, squares_a, squares_b = product + a @ b, squares_a + a @ a, squares_b + b @ b
+        scale = math.sqrt(squares_a * squares_b)
+        return float(product / scale) if scale > 0.0 else 0.0
 
     def spread(self) -> float:
         """Robust standard deviation of the residuals' norms in the overlap: 1.4826 times their median."""

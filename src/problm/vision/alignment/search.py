@@ -1,4 +1,4 @@
-r"""The search for the warp, from coarse to fine; every level is one solve.
+r"""The search for the warp, from coarse to fine.
 
 **Depth.** Halving stops at about 24 pixels, and earlier if the images already correlate well at the start: coarse
 levels find large motions, which a good start does not need.
@@ -10,54 +10,40 @@ models (affine, then the requested model), and last from the start itself, trans
 good, or fair (0.7) and found a second time: photographs with parallax never correlate well.
 
 **Finer levels** start where the coarser one ended, unless the start of that one fits the finer images better, so a
-level that failed does no harm. Only the finest is solved to convergence.
+level that failed does no harm. Only the finest is solved to convergence (`problm.vision.alignment.levels`).
 
-The residual k of a pixel outside image 2 (`problm.vision.alignment.problem`) and, unless given, the scale of a robust
-loss (from the median residual) are fixed before each solve, so that every method minimises the same function. They
-follow the fit from level to level: the scale is large at first, which amounts to graduated non-convexity. They are
-checked again at the end of the finest level; if the fit has improved so much that k is off by a quarter, the level is
-solved again from there, which takes a few passes.
+**Again.** An end at which the images do not correlate is not believed (`problm.vision.alignment.result`), and an end
+that fits worse than the start is none. Then the search is repeated: with ``"auto"`` from features and from phase
+correlation, and from the start itself with fewer levels, down to the full resolution alone. The end whose fine
+structure fits best is returned.
+
+The residual of pixels outside and the scale of a robust loss, which follow the fit from level to level, are checked
+again at the end of the finest level; if the fit has improved so much that k is off by a quarter, the level is solved
+again from there, which takes a few passes.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from ...losses import RULES, Loss
-from ...problems.secant import SecantProblem
-from ...solver.loop import solve
-from ...solver.result import Result, Status
-from ..images.image import Image
-from ..images.pyramid import halve
-from .problem import AlignmentProblem
-from .result import Alignment, Level
-from .sample import Sample
+from .levels import GOOD, Guess, Levels
+from .result import LEAST_CORRELATION, LEAST_DETAIL, Alignment, Level
 from .start import feature_homography, phase_translation
 from .warps import corner_error, plausible
 
 Array = NDArray[np.float64]
 
 COARSEST_SIDE = 24
-_FIRST_BATCH = 1000
 _LEAST_PIXELS = 64
-_GOOD = 0.9
-"""Correlation from which on a coarse fit is accepted."""
 _AGREED = 0.7
-"""The same for a fit that two starts led to."""
+"""Correlation from which on a coarse fit that two starts led to is accepted."""
 _DEEP_ENOUGH = 0.95
-_REMAINING = 0.5
-"""Step that may remain at the end, in standard errors of the parameters."""
-_ROUGH = {"ftol": 1e-8, "xtol": 1e-8}
-"""Used on interpolated images, which are rough: there only the change of the cost by a step is meaningful."""
-_COARSE = {"ftol": 1e-4, "max_iter": 60}
-_UP = np.array([[2.0, 0.0, 0.5], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]])
-_DOWN = np.linalg.inv(_UP)
 _REACH, _STEPS, _FEW, _PROMISING = 1 / 3, 6, 600, 3
 """Shifts to try: largest share of the image, steps each way, pixels to compare, and how many to solve from."""
 _LADDERS = {
@@ -71,90 +57,115 @@ _LADDERS = {
 
 
 @dataclass(frozen=True)
-class Guess:
-    """A warp in pixels of a level, with gain and bias."""
+class Attempt:
+    """A search from one start: its solves, and how well the images fit at the end."""
 
-    matrix: Array
-    gain: float = 1.0
-    bias: float = 0.0
+    levels: list[Level]
+    fit: bool
+    """Whether gain and bias were estimated."""
+    text: str
+    """The start, for the report."""
+    ncc: float
+    detail: float
+    score: float
+    """To compare attempts: that of the fine structure, weighted down for small overlaps."""
 
-    def finer(self) -> Guess:
-        return replace(self, matrix=_UP @ self.matrix @ _DOWN)
-
-    def coarser(self, levels: int) -> Guess:
-        matrix = self.matrix
-        for _ in range(levels):
-            matrix = _DOWN @ matrix @ _UP
-        return replace(self, matrix=matrix)
+    @property
+    def good(self) -> bool:
+        return self.ncc >= LEAST_CORRELATION and self.detail >= LEAST_DETAIL and self.score > 0.0
 
 
-@dataclass
 class Search:
-    """The search for one pair of images; see `problm.vision.alignment.align.align` for the settings."""
+    """The search for one pair of images.
 
-    image1: Image
-    image2: Image
-    model: str
-    loss: Loss
-    scaled: bool
-    """Whether the scale of the loss was given."""
-    photometric: bool | str
-    linearization: str
-    secant: bool
-    outside: float | None
-    threads: int | None
-    rng: np.random.Generator | int | None
-    options: dict[str, Any]
-    began: float
-    _pyramid: list[tuple[Image, Image]] = field(default_factory=list)
-    _probes: dict[int, AlignmentProblem] = field(default_factory=dict)
-    _samples: dict[tuple[int, bytes, float, float], Sample] = field(default_factory=dict)
-    _done: list[Level] = field(default_factory=list)
+    Parameters
+    ----------
+    levels : the pyramid.
+    photometric : the user's choice.
+    """
 
-    def run(self, matrix: Array | None, how: str | None, depth: int, shallow: bool) -> Alignment:
-        """Search from a matrix or by the method ``how``, over ``depth`` levels or as few as suffice if ``shallow``."""
-        start, text = (
-            Guess(np.eye(3) if matrix is None else matrix),
-            "the identity" if matrix is None else "a given matrix",
-        )
-        if how in ("phase", "features"):
-            start, text = self.elsewhere(how, start)
+    def __init__(self, levels: Levels, photometric: bool | str) -> None:
+        self.levels, self.photometric, self.model = levels, photometric, levels.model
+
+    def run(self, initial: Array | str | None, depth: int, shallow: bool) -> Alignment:
+        """Search from a matrix or by a method, over ``depth`` levels or as few as suffice if ``shallow``."""
+        named = isinstance(initial, str)
+        start = Guess(np.eye(3) if named or initial is None else np.asarray(initial))
+        text = "the identity" if named or initial is None else "a given matrix"
+        if initial in ("phase", "features") if named else False:
+            start, text = self.elsewhere(str(initial), start)
         self.check_overlap(start)
-        if shallow:
-            depth = self.depth(start, depth)
+        tries = [self.attempt(start, self.depth(start, depth) if shallow else depth, text)]
+        at_start = self.judged(self.lit(start, 0, tries[0].fit), [], tries[0].fit, text).score
+        others = self.others(start, text, depth, shallow, auto=named and initial == "auto")
+        while True:
+            best = max(tries, key=lambda t: t.score)
+            settled = best.good and best.score >= at_start
+            following = None if settled or self.levels.seconds_left <= 0.0 else next(others, None)
+            if following is None:
+                return self.alignment(best)
+            tries.append(self.attempt(*following))
+
+    def attempt(self, start: Guess, depth: int, text: str) -> Attempt:
+        """Search from one start, over so many levels."""
+        done: list[Level] = []
         coarsest = depth - 1
         guess = start.coarser(coarsest)
         fit = self.fits_photometric(guess, coarsest)
-        if fit:
-            guess = self.with_moments(guess, coarsest)
+        guess = self.lit(guess, coarsest, fit)
         before = guess
         if coarsest > 0:
-            guess, text = self.explore(guess, coarsest, fit, how == "auto", text)
+            guess, done = self.explore(guess, coarsest, fit)
         for level in range(max(coarsest - 1, 0), -1, -1):
             if coarsest > 0:
                 guess, before = self.better(guess.finer(), before.finer(), level), guess.finer()
-            guess = self.take(self.solve(guess, level, self.model, fit, first=coarsest == 0))
-        self.refresh(guess, fit)
-        return self.alignment(fit, text)
+            guess, solved = self.levels.solve(guess, level, self.model, fit, first=coarsest == 0)
+            done += solved
+        done += self.refreshed(guess, done[-1], fit)
+        return self.judged(guess, done, fit, text)
+
+    def judged(self, guess: Guess, done: list[Level], fit: bool, text: str) -> Attempt:
+        """How well a warp of the full resolution fits."""
+        sample, detail = self.levels.sample(guess, 0), self.levels.detail(guess)
+        believed = plausible(guess.matrix, self.levels.images(0)[0].shape) and guess.gain > 0.0
+        score = detail * float(np.sqrt(sample.overlap)) if believed else -1.0
+        return Attempt(done, fit, text, sample.correlation(), detail, score)
 
     # -- where to start, how deep ---------------------------------------------------------------------------------
 
+    def others(
+        self, start: Guess, text: str, depth: int, shallow: bool, auto: bool
+    ) -> Iterator[tuple[Guess, int, str]]:
+        """Other starts, their levels and names, for when the first fails."""
+        for how in ("features", "phase") if auto else ():
+            try:
+                found, told = self.elsewhere(how, start)
+            except ImportError:
+                continue
+            if found is not start and self.levels.sample(found, 0).overlap > 0.0:
+                yield found, self.depth(found, depth) if shallow else depth, told
+        if shallow:
+            for levels in sorted({1, 2, depth - 2, depth - 1} & set(range(1, depth)), reverse=True):
+                yield start, levels, f"{text}, levels: {levels}"
+
     def elsewhere(self, how: str, start: Guess) -> tuple[Guess, str]:
         """The start found by phase correlation or features, or the given one if they find none."""
+        image1, image2 = self.levels.images(0)
         if how == "phase":
-            matrix, text = phase_translation(self.image1, self.image2)
+            matrix, text = phase_translation(image1, image2)
             return Guess(matrix), text
-        found, text = feature_homography(self.image1, self.image2)
+        found, text = feature_homography(image1, image2)
         return (start, f"the identity ({text})") if found is None else (Guess(found), text)
 
     def check_overlap(self, start: Guess) -> None:
-        used, reached = self.probe(0).n, self.sample(start, 0).overlap
+        probe = self.levels.probe(0)
+        used, reached = probe.n, self.levels.sample(start, 0).overlap
         if used < _LEAST_PIXELS:
             raise ValueError(
                 f"image1: only {used} pixels are used, and alignment needs {_LEAST_PIXELS}; check mask1, and the image "
                 "for NaN and transparency"
             )
-        if self.probe(0).nothing_to_see:
+        if probe.nothing_to_see:
             raise ValueError(
                 "image2: every pixel is within two pixels of one that is not used, so there is nothing to compare; "
                 "check mask2, and the image for NaN and transparency"
@@ -168,7 +179,7 @@ class Search:
     def depth(self, start: Guess, most: int) -> int:
         """Levels that the start needs: until the images correlate well."""
         for level in range(most - 1):
-            if self.sample(start.coarser(level), level).correlation() >= _DEEP_ENOUGH:
+            if self.levels.sample(start.coarser(level), level).correlation() >= _DEEP_ENOUGH:
                 return level + 1
         return most
 
@@ -176,61 +187,53 @@ class Search:
         """The user's choice, or whether contrast differs by a tenth or brightness by a tenth of the contrast."""
         if self.photometric != "auto":
             return bool(self.photometric)
-        sample = self.sample(replace(guess, gain=1.0, bias=0.0), level)
+        sample = self.levels.sample(replace(guess, gain=1.0, bias=0.0), level)
         gain, _ = sample.gain_and_bias()
         return bool(abs(np.log(gain)) > 0.1 or abs(sample.brightness()) > 0.1)
 
-    def with_moments(self, guess: Guess, level: int) -> Guess:
-        gain, bias = self.sample(replace(guess, gain=1.0, bias=0.0), level).gain_and_bias()
+    def lit(self, guess: Guess, level: int, fit: bool) -> Guess:
+        """The guess with gain and bias from the moments of the images, if they are estimated."""
+        if not fit:
+            return guess
+        gain, bias = self.levels.sample(replace(guess, gain=1.0, bias=0.0), level).gain_and_bias()
         return replace(guess, gain=gain, bias=bias)
 
     # -- the coarsest level ---------------------------------------------------------------------------------------
 
-    def explore(self, start: Guess, level: int, fit: bool, auto: bool, text: str) -> tuple[Guess, str]:
-        """The best fit of the coarsest level from the start and, if that is poor, from others."""
-        best: tuple[Guess, Level | None] = (start, None)
-        highest = self.score(start, level)
+    def explore(self, start: Guess, level: int, fit: bool) -> tuple[Guess, list[Level]]:
+        """The best fit of the coarsest level from the start and, if that is poor, from shifts of it."""
+        best: tuple[Guess, list[Level]] = (start, [])
+        highest = self.levels.score(start, level)
 
         def consider(guess: Guess, models: tuple[str, ...]) -> bool:
             """Whether the solve by way of these models ends where the best one does, or is a better one."""
             nonlocal best, highest
             for model in models:
-                found = self.solve(guess, level, model, fit and model == self.model, first=True)
+                found = self.levels.solve(guess, level, model, fit and model == self.model, first=True)
                 guess = found[0]
-            before, score = best[0], self.score(guess, level)
+            before, score = best[0], self.levels.score(guess, level)
             if score > highest:
                 best, highest = found, score
-            return corner_error(before.matrix, guess.matrix, self.images(level)[0].shape) < 1.0
+            return corner_error(before.matrix, guess.matrix, self.levels.images(level)[0].shape) < 1.0
 
         def correlation() -> float:
-            return self.sample(best[0], level).correlation()
+            return self.levels.sample(best[0], level).correlation()
 
         ladder = _LADDERS[self.model]
         consider(start, (self.model,))
-        if correlation() < _GOOD:
+        if correlation() < GOOD:
             for guess in self.shifted(start, level):
                 again = consider(guess, ladder[1:] or ladder)
-                if correlation() >= (_AGREED if again else _GOOD):
+                if correlation() >= (_AGREED if again else GOOD):
                     break
             else:
                 consider(start, ladder)
-        for how in ("phase", "features") if auto else ():
-            if correlation() < _GOOD:
-                try:
-                    other, found = self.elsewhere(how, start)
-                except ImportError:
-                    continue
-                other = other.coarser(level)
-                other = self.with_moments(other, level) if fit else other
-                before = highest
-                consider(other, (self.model,))
-                text = found if highest > before else text
-        return self.take(best), text
+        return best
 
     def shifted(self, start: Guess, level: int) -> list[Guess]:
         """The starts shifted by up to a third of the image that fit best, among their neighbours and of all."""
-        h, w = self.images(level)[0].shape
-        probe = self.probe(level)
+        h, w = self.levels.images(level)[0].shape
+        probe = self.levels.probe(level)
         steps = np.linspace(-_REACH, _REACH, 2 * _STEPS + 1)
         y, x = (axis.ravel() for axis in np.meshgrid(steps * h, steps * w, indexing="ij"))
         shifts = np.tile(np.eye(3), (len(x), 1, 1))
@@ -243,124 +246,31 @@ class Search:
         best = peaks[np.argsort(-scores.ravel()[peaks])[:_PROMISING]]
         return [replace(start, matrix=matrices[k]) for k in best]
 
-    def score(self, guess: Guess, level: int) -> float:
-        """Correlation times the root of the overlap; the cost alone would prefer a poor fit with a large overlap."""
-        if not plausible(guess.matrix, self.images(level)[0].shape):
-            return -1.0
-        sample = self.sample(guess, level)
-        return sample.correlation() * float(np.sqrt(sample.overlap))
-
-    def take(self, found: tuple[Guess, Level | None]) -> Guess:
-        """Record a solve whose result is used."""
-        if found[1] is not None:
-            self._done.append(found[1])
-        return found[0]
-
-    # -- a level --------------------------------------------------------------------------------------------------
+    # -- finer levels ---------------------------------------------------------------------------------------------
 
     def better(self, guess: Guess, before: Guess, level: int) -> Guess:
         """The guess that fits the images of this level better: the first, unless it failed."""
-        if not plausible(guess.matrix, self.images(level)[0].shape):
+        levels = self.levels
+        if not plausible(guess.matrix, levels.images(level)[0].shape):
             return before
-        sample = self.sample(guess, level)
-        loss = self.level_loss(sample)
-        k = self.level_outside(sample, loss)
-        return before if self.sample(before, level).cost(loss, k) < sample.cost(loss, k) else guess
+        sample = levels.sample(guess, level)
+        loss = levels.level_loss(sample)
+        k = levels.level_outside(sample, loss)
+        return before if levels.sample(before, level).cost(loss, k) < sample.cost(loss, k) else guess
 
-    def solve(self, guess: Guess, level: int, model: str, fit: bool, *, first: bool = False) -> tuple[Guess, Level]:
-        """One solve; ``first`` if there was no coarser level."""
-        sample = self.sample(guess, level)
-        loss = self.level_loss(sample)
-        image1, image2 = self.images(level)
-        problem = AlignmentProblem(
-            image1,
-            image2,
-            model,
-            photometric=fit,
-            loss=loss,
-            linearization=self.linearization,
-            outside=self.level_outside(sample, loss),
-            threads=self.threads,
-            rng=self.rng,
-        )
-        # A simpler model only corrects the guess; the requested model brings it into its own form.
-        theta = (problem if model == self.model else self.probe(level)).point(guess.matrix, guess.gain, guess.bias)
-        corrected = SecantProblem(problem) if self.secant else problem
-        easy = not first and sample.correlation() >= _GOOD
-        result: Result = solve(corrected, theta, **self.settings(problem.n, level, first, easy))
-        plain = corrected.gauss_newton(result.x) if isinstance(corrected, SecantProblem) else None
-        result = replace(result, problem=problem, hessian=result.hessian if plain is None else plain)
-        if result.status == Status.INTERRUPTED and level > 0:
-            raise KeyboardInterrupt
-        found = Guess(problem.matrix(result.x), float(result.x[9]), float(result.x[10]))
-        full = found
-        for _ in range(level):
-            full = full.finer()
-        return found, Level(level, image1.shape, model, result, full.matrix)
-
-    def settings(self, n: int, level: int, first: bool, easy: bool) -> dict[str, Any]:
-        """The solver's options: the user's at the full resolution, loose ones below.
-
-        An easy, well-prepared level converges in two or three steps on all pixels, so batches save nothing.
-        """
-        user = self.options
-        chosen: dict[str, Any] = (
-            {"gtol": _REMAINING / np.sqrt(n), **_ROUGH} if level == 0 else {"gtol": 1.0 / np.sqrt(n), **_COARSE}
-        )
-        if level == 0:
-            chosen.update(user)
-        elif "acceptance" in user:
-            chosen["acceptance"] = user["acceptance"]
-        if "acceptance" not in user and (easy or n < 16 * _FIRST_BATCH):
-            chosen["acceptance"] = "full"
-        elif user.get("acceptance", "holdout") == "holdout":
-            chosen.setdefault("initial_batch", _FIRST_BATCH if first else max(_FIRST_BATCH, n // 16))
-        if "max_time" in user:
-            chosen["max_time"] = max(user["max_time"] - (time.perf_counter() - self.began), 1e-3)
-        return chosen
-
-    def refresh(self, guess: Guess, fit: bool) -> None:
-        """Solve the finest level again if its fixed quantities no longer fit the result."""
-        if self.outside is not None or not self._done[-1].result.success:
-            return
-        problem = self._done[-1].result.problem
-        sample = self.sample(guess, 0)
-        k = self.level_outside(sample, problem.kernel.loss)
+    def refreshed(self, guess: Guess, last: Level, fit: bool) -> list[Level]:
+        """The finest level solved again, if its fixed quantities no longer fit the result."""
+        if self.levels.outside is not None or not last.result.success:
+            return []
+        problem = last.result.problem
+        sample = self.levels.sample(guess, 0)
+        k = self.levels.level_outside(sample, problem.kernel.loss)
         if sample.overlap < 0.999 and abs(k - problem.outside) > 0.25 * problem.outside:
-            self.take(self.solve(guess, 0, self.model, fit))
+            return self.levels.solve(guess, 0, self.model, fit)[1]
+        return []
 
-    def level_loss(self, sample: Sample) -> Loss:
-        if self.loss.is_linear or self.scaled:
-            return self.loss
-        return Loss.named(self.loss.name, RULES[self.loss.name].width * max(sample.spread(), 1e-6))
-
-    def level_outside(self, sample: Sample, loss: Loss) -> float:
-        return sample.outside_level(loss) if self.outside is None else self.outside
-
-    def sample(self, guess: Guess, level: int) -> Sample:
-        """Both images at some 5000 pixels: enough to compare guesses, at a tenth of a millisecond."""
-        key = (level, guess.matrix.tobytes(), guess.gain, guess.bias)
-        if key not in self._samples:
-            probe = self.probe(level)
-            self._samples[key] = probe.sample(probe.point(guess.matrix, guess.gain, guess.bias), 5000)
-        return self._samples[key]
-
-    def probe(self, level: int) -> AlignmentProblem:
-        """A problem that is only evaluated, never solved."""
-        if level not in self._probes:
-            self._probes[level] = AlignmentProblem(*self.images(level), "homography", threads=1, rng=0)
-        return self._probes[level]
-
-    def images(self, level: int) -> tuple[Image, Image]:
-        if not self._pyramid:
-            self._pyramid.append((self.image1, self.image2))
-        while len(self._pyramid) <= level:
-            first, second = self._pyramid[-1]
-            self._pyramid.append((halve(first), halve(second)))
-        return self._pyramid[level]
-
-    def alignment(self, fit: bool, text: str) -> Alignment:
-        last = self._done[-1]
+    def alignment(self, best: Attempt) -> Alignment:
+        last = best.levels[-1]
         problem, theta = last.result.problem, last.result.x
         sample = problem.sample(theta)
         return Alignment(
@@ -368,11 +278,12 @@ class Search:
             model=self.model,
             gain=float(theta[9]),
             bias=float(theta[10]),
-            photometric=fit,
+            photometric=best.fit,
             ncc=sample.correlation(),
-            levels=tuple(self._done),
-            start=text,
-            seconds=time.perf_counter() - self.began,
+            detail=best.detail,
+            levels=tuple(best.levels),
+            start=best.text,
+            seconds=time.perf_counter() - self.levels.began,
             problem=problem,
             theta=theta,
         )
