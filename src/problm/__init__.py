@@ -34,6 +34,8 @@ _WHERE = {
     "LinearSeparableProblem": "problems.separable_linear",
     "align": "vision.alignment.align",
     "Alignment": "vision.alignment.result",
+    "Tracker": "vision.alignment.tracker",
+    "Tracked": "vision.alignment.tracker",
     "essential_matrix": "vision.two_view.essential",
     "fundamental_matrix": "vision.two_view.fundamental",
     "homography": "vision.two_view.homography",
@@ -83,6 +85,8 @@ if TYPE_CHECKING:
     from .solver.result import Status as Status
     from .vision.alignment.align import align as align
     from .vision.alignment.result import Alignment as Alignment
+    from .vision.alignment.tracker import Tracked as Tracked
+    from .vision.alignment.tracker import Tracker as Tracker
     from .vision.bundle.adjust import bundle_adjustment as bundle_adjustment
     from .vision.bundle.affine import affine_bundle_adjustment as affine_bundle_adjustment
     from .vision.bundle.bal import read_bal as read_bal

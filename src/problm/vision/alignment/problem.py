@@ -81,7 +81,7 @@ class AlignmentProblem(CompiledProblem):
             pixels = np.arange(h1 * w1, dtype=np.int32)
         else:
             values = values[pixels]
-        weights = None if image2.valid is None else soft_mask(image2.valid)
+        self._weights = weights = None if image2.valid is None else soft_mask(image2.valid)
         self.nothing_to_see = weights is not None and not weights.any()
         """Whether image 2 has no pixel with valid ones around it."""
         program = _program(image1, image2, model, photometric, weights)
@@ -116,6 +116,17 @@ class AlignmentProblem(CompiledProblem):
                 kernel.loss,
                 kernel.threads,
             )
+
+    def look_at(self, image2: Image, outside: float) -> None:
+        """Compare with another image 2 from now on, of the same size, type of pixels and number of channels."""
+        if image2.pixels.shape != self.image2.pixels.shape or image2.pixels.dtype != self.image2.pixels.dtype:
+            raise ValueError(f"image2 must stay of shape {self.image2.pixels.shape}, got {image2.pixels.shape}")
+        self.image2, self.outside = image2, outside
+        self._weights = None if image2.valid is None else soft_mask(image2.valid)
+        for kernel in {id(k): k for k in (self.kernel, self._batch_kernel)}.values():
+            kernel.program[ak.P_IMAGE2] = image2.pixels.ctypes.data
+            kernel.program[ak.P_WEIGHT2] = 0 if self._weights is None else self._weights.ctypes.data
+            kernel.constants[ak.C_UNIT2], kernel.constants[ak.C_OUTSIDE] = image2.unit, outside
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         kernel = self.kernel if lo == 0 and hi == self.n else self._batch_kernel

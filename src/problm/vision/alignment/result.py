@@ -19,18 +19,14 @@ from ...solver.result import Result, Status
 from ...support.files import write_atomically
 from ..images.image import Mask, Source, pixels_of
 from ..images.resampling import resample
+from .doubt import reason_to_doubt
 from .pictures import OVERLAYS, overlaid, picture_of, png_of
-from .warps import corners, plausible, transform
+from .warps import corners, transform
 
 if TYPE_CHECKING:
     from .problem import AlignmentProblem
 
 Array = NDArray[np.float64]
-LEAST_CORRELATION, LEAST_DETAIL = 0.7, 0.5
-"""Correlation of images that are aligned, and of their fine structure. Buildings correlate with other buildings by up
-to 0.9, with sky above and ground below; their fine structure tells them apart: of 60 wrong pairs (other scenes,
-mirrored images, negatives) one passed, a symmetric facade. Photographs with parallax that end some 10 pixels off mostly
-fail."""
 _KINK = 0.05
 """Step of a corner, in pixels, that may be left at a kink: measured a few thousandths for shifts by whole pixels."""
 _PART_OF_A_CELL = 0.1
@@ -101,15 +97,7 @@ class Alignment:
     @cached_property
     def doubt(self) -> str | None:
         """Why the warp is not believed, whatever the solver says; None: it is."""
-        if not plausible(self.matrix, self.problem.image1.shape):
-            return "the warp mirrors image 1, or maps a part of it behind the camera or to another scale altogether"
-        if not self.gain > 0.0:
-            return f"image 2 fits as a negative (gain {self.gain:.2f})"
-        if not self.ncc >= LEAST_CORRELATION:
-            return f"the images correlate by {self.ncc:.2f} only"
-        if not self.detail >= LEAST_DETAIL:
-            return f"the fine structure of the images correlates by {self.detail:.2f} only"
-        return None
+        return reason_to_doubt(self.matrix, self.problem.image1.shape, self.gain, self.ncc, self.detail)
 
     @cached_property
     def at_a_kink(self) -> bool:

@@ -12,7 +12,7 @@ good, or fair (0.7) and found a second time: photographs with parallax never cor
 **Finer levels** start where the coarser one ended, unless the start of that one fits the finer images better, so a
 level that failed does no harm. Only the finest is solved to convergence (`problm.vision.alignment.levels`).
 
-**Again.** An end at which the images do not correlate is not believed (`problm.vision.alignment.result`), and an end
+**Again.** An end at which the images do not correlate is not believed (`problm.vision.alignment.doubt`), and an end
 that fits worse than the start is none. Then the search is repeated: with ``"auto"`` from features and from phase
 correlation, and from the start itself with fewer levels, down to the full resolution alone. The end whose fine
 structure fits best is returned.
@@ -32,8 +32,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from .doubt import reason_to_doubt
 from .levels import GOOD, Guess, Levels
-from .result import LEAST_CORRELATION, LEAST_DETAIL, Alignment, Level
+from .result import Alignment, Level
 from .start import feature_homography, phase_translation
 from .warps import corner_error, plausible
 
@@ -65,14 +66,11 @@ class Attempt:
     """Whether gain and bias were estimated."""
     text: str
     """The start, for the report."""
-    ncc: float
     detail: float
+    """Correlation of the fine structure."""
     score: float
-    """To compare attempts: that of the fine structure, weighted down for small overlaps."""
-
-    @property
-    def good(self) -> bool:
-        return self.ncc >= LEAST_CORRELATION and self.detail >= LEAST_DETAIL and self.score > 0.0
+    """To compare attempts: the same, weighted down for small overlaps."""
+    good: bool
 
 
 class Search:
@@ -127,9 +125,11 @@ class Search:
     def judged(self, guess: Guess, done: list[Level], fit: bool, text: str) -> Attempt:
         """How well a warp of the full resolution fits."""
         sample, detail = self.levels.sample(guess, 0), self.levels.detail(guess)
-        believed = plausible(guess.matrix, self.levels.images(0)[0].shape) and guess.gain > 0.0
-        score = detail * float(np.sqrt(sample.overlap)) if believed else -1.0
-        return Attempt(done, fit, text, sample.correlation(), detail, score)
+        shape = self.levels.images(0)[0].shape
+        possible = plausible(guess.matrix, shape) and guess.gain > 0.0
+        score = detail * float(np.sqrt(sample.overlap)) if possible else -1.0
+        good = reason_to_doubt(guess.matrix, shape, guess.gain, sample.correlation(), detail) is None
+        return Attempt(done, fit, text, detail, score, good)
 
     # -- where to start, how deep ---------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ def read_image(source: Source, name: str, mask: ArrayLike | None = None, *, colo
         valid = None
     if mask is not None:
         chosen = np.asarray(mask)
-        mask_name = f"mask{name[-1]}"
+        mask_name = "mask" + name.removeprefix("image") if name.startswith("image") else "mask"
         if chosen.shape != array.shape[:2]:
             raise ValueError(
                 f"{mask_name} must have the shape {array.shape[:2]} of {name}, got {chosen.shape}; "
