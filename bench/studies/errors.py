@@ -64,11 +64,11 @@ def matches(mode: str, n: int, seed: int, plane: bool) -> tuple[Any, Array, Arra
         x = x[np.arange(n) // 4 * 4]  # the same point, found four times
         x += np.repeat(0.45 * rng.normal(size=(n // 4, 4)), 4, axis=0) + 0.2 * rng.normal(size=x.shape)
     elif mode == MODES[4]:
-        at = np.clip(x[:, :2].round().astype(int), 0, [639, 479])
+        at = x[:, 1::-1].T / 10.0
         x += 0.3 * rng.normal(size=x.shape)
         for j in range(4):
-            field = gaussian_filter(rng.normal(size=(480, 640)), 30, mode="reflect")
-            x[:, j] += 0.4 * field[at[:, 1], at[:, 0]] / field.std()
+            field = gaussian_filter(rng.normal(size=(49, 65)), 3.0)
+            x[:, j] += 0.4 * map_coordinates(field / field.std(), at, order=1, mode="nearest")
     return views, np.ascontiguousarray(x[:, :2]), np.ascontiguousarray(x[:, 2:])
 
 

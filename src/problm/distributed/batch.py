@@ -23,6 +23,7 @@ class DistributedBatch(Batch):
     """
 
     problem: Any
+    local = False
 
     def __init__(self, problem: Any, theta: Theta, size: int) -> None:
         super().__init__(problem, theta, size)

@@ -123,6 +123,14 @@ class Batch:
             self.jacobian_calls += 1
         return found
 
+    local = True
+    """Whether the problem itself evaluates the blocks of the batch."""
+
+    def count_jacobians(self, calls: int, rows: int) -> None:
+        """Count passes that linearised so many blocks elsewhere."""
+        self.jacobian_calls += calls
+        self.jacobian_rows += calls * rows
+
     def trial(self, theta: Theta) -> float:
         """Evaluate the batch at another point, and return the change of its mean cost."""
         assert self._normal is not None

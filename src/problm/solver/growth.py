@@ -13,7 +13,10 @@ in equal factors of up to 16. From a quarter of N on it goes to N at once: a bat
 be. Where gathering a row costs more than evaluating it (compiled rows), one batch of ``2.5 d sqrt(N)`` is the last.
 
 In accuracy mode the quantile Q of the excess, a scaled chi-square with the same first two moments (Satterthwaite), is
-compared with the requested accuracy.
+compared with the requested accuracy. Where residuals are large (a plateau, a robust loss), H is not the curvature A of
+the cost: the excess is ``e^T A^-1 e / 2``, and steps creep. So A is measured on the batch before the solve ends, by
+differences of the gradient, and replaces H in W and in the decrement. With too many parameters for that, both are
+divided by 1 - c, c being the contraction of the last steps.
 """
 
 from __future__ import annotations
@@ -21,20 +24,40 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from ..linalg.quadratic import QuadraticModel
+from ..linalg.space import Space
+from .batch import Batch
+from .information import inverse_root
 from .options import Options
 from .policies.acceptance import Acceptance
 from .problem import FEW, JUMP, Problem
+from .sandwich import curvature_of
 
+Array = NDArray[np.float64]
 KAPPA = 2.0
 SLOW = 2.0
 FAST = 16.0
 Q2_MAX = 0.5
+_MOST_PARAMETERS = 64
+"""Number of parameters up to which the curvature of the cost is measured, by two gradients for each."""
+_CURVATURE_ROWS = 10_000
 _LAST = 2.5
 """Number of blocks of the last batch per parameter, divided by the square root of N: from its minimum, two Gauss-Newton
 steps over all rows usually suffice (exponential, double Gaussian, damped sine; 3 * 10^5 to 10^7 rows)."""
+
+
+def _root(hessian: Array, free: NDArray[np.intp] | None) -> Array:
+    """B (d, k) with ``B B^T`` the inverse of the matrix (d, d), on the free parameters."""
+    if free is None:
+        return inverse_root(hessian)[0]
+    inner = inverse_root(hessian[np.ix_(free, free)])[0]
+    root = np.zeros((len(hessian), inner.shape[1]))
+    root[free] = inner
+    return root
 
 
 def first_size(problem: Problem, policy: Acceptance, options: Options) -> int:
@@ -72,6 +95,14 @@ class Growth:
     """nu, the expected excess of the cost over all blocks at the minimiser of the batch."""
     _quantile: float = math.nan
     """Q, the quantile of that excess."""
+    _trace: float = math.nan
+    """c tr(W)."""
+    _trace2: float = math.nan
+    """c^2 tr(W W)."""
+    _optimism: float = 1.0
+    """Factor from Q by the model to Q by the curvature of the cost, where it was measured on this batch."""
+    _creep: float = 1.0
+    """The same for the decrement."""
 
     @classmethod
     def of(cls, problem: Problem, options: Options) -> Growth:
@@ -87,10 +118,17 @@ class Growth:
         if self._last_decrement:
             self._q2 = system.decrement / self._last_decrement
         if self.accuracy is not None:
-            self._quantile = 0.0
-            if self._noise > 0.0 and trace2 > 0.0:
-                shape = 0.5 * trace**2 / trace2
-                self._quantile = 0.5 * c * trace2 / trace * 2.0 * float(gammaincinv(shape, self.confidence))
+            self._trace, self._trace2 = c * trace, c * c * trace2
+            self._quantile = self._excess()
+
+    def _excess(self, left: float = 0.0) -> float:
+        """Q where the minimum of the batch is not reached yet, but this far below the present point."""
+        trace, trace2 = self._trace * self._optimism, self._trace2 * self._optimism**2
+        mean = left + 0.5 * trace
+        if not (mean > 0.0 and trace2 > 0.0):
+            return mean
+        variance = 0.5 * trace2 + 2.0 * left * trace2 / trace
+        return variance / mean * float(gammaincinv(mean**2 / variance, self.confidence))
 
     def exhausted(self, system: QuadraticModel) -> bool:
         """Whether the batch is exhausted (and, in accuracy mode, not large enough yet)."""
@@ -99,8 +137,40 @@ class Growth:
         return system.decrement <= KAPPA * self._noise
 
     def accurate(self, system: QuadraticModel) -> bool:
-        """Whether this batch reaches the requested accuracy."""
-        return self.accuracy is not None and self._quantile + 2.0 * system.decrement <= self.accuracy * system.cost
+        """Whether this batch reaches the requested accuracy, as far as the model knows."""
+        if self.accuracy is None:
+            return False
+        return self._excess(self._creep * system.decrement) <= self.accuracy * system.cost
+
+    def confirmed(self, system: QuadraticModel, batch: Batch, space: Space) -> bool:
+        """Whether it does so with the curvature of the cost as well."""
+        if space.dim > _MOST_PARAMETERS or not batch.local:
+            if self._q2 is None or not self._q2 < 1.0:
+                return False
+            optimism = creep = 1.0 / (1.0 - math.sqrt(self._q2))
+        else:
+            optimism, creep = self._by_curvature(system, batch, space)
+        self._optimism, self._creep = optimism, creep
+        self._quantile = self._excess()
+        return self.accurate(system)
+
+    def _by_curvature(self, system: QuadraticModel, batch: Batch, space: Space) -> tuple[float, float]:
+        """Factors from Q and the decrement of the model to those with the curvature of the batch's cost."""
+        k, normal = system.count, system.normal
+        root = _root(normal.hessian * (self.n / k), space.free(batch.theta, normal.gradient))
+        size = min(batch.problem.boundary(min(k, _CURVATURE_ROWS)), k)
+        step = math.sqrt(2.0 * system.cost * self.n / k)  # one standard error of the batch
+        curvature = curvature_of(batch.problem, batch.theta, root, step, size)
+        batch.count_jacobians(2 * root.shape[1], size)
+        if curvature is None:
+            return math.inf, 1.0
+        gradient = root.T @ normal.gradient * (self.n / k)
+        noise = root.T @ normal.covariance() @ root * self.n
+        w = np.linalg.solve(curvature, noise)
+        plain, bent = float(gradient @ gradient), float(gradient @ np.linalg.solve(curvature, gradient))
+        # W has few large eigenvalues where the curvature is small, so that its size and its scatter both count.
+        sizes = [float(m.trace()) + math.sqrt(float(np.vdot(m, m.T))) for m in (noise, w)]
+        return (sizes[1] / sizes[0] if sizes[0] > 0.0 else 1.0), (bent / plain if plain > 0.0 else 1.0)
 
     def stepped(self, system: QuadraticModel, ratio: float, predicted: float, first_try: bool) -> None:
         """A step was taken with this ratio of actual to predicted decrease."""
@@ -133,7 +203,7 @@ class Growth:
             # Q shrinks as (1 - K/N) / K; aim for 0.7 of the allowed value.
             r = self._quantile * k / (1.0 - k / self.n) / (0.7 * self.accuracy * system.cost)
             size = min(size, max(r / (1.0 + r / self.n), SLOW * k))
-        self._last_decrement = None
+        self._last_decrement, self._optimism, self._creep = None, 1.0, 1.0
         if self.limit is not None and size > self.limit:
             size = self.limit if 2 * k <= self.limit else self.n
         return self.enlarged(size)

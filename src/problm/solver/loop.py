@@ -219,7 +219,8 @@ class Loop(Run):
             return status
         if self.policy.noise_rule:
             self.growth.measure(system)
-            return Status.ACCURACY if self.growth.accurate(system) else None
+            reached = self.growth.accurate(system) and self.growth.confirmed(system, self.batch, self.space)
+            return Status.ACCURACY if reached else None
         return None
 
     def take_last_step(self, system: QuadraticModel) -> Status:
