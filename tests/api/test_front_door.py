@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -426,3 +427,19 @@ def test_few_rows_of_a_function_are_all_used_unless_a_first_batch_is_asked_for()
     assert sizes(10_000) == {10_000}
     assert min(sizes(10_001)) < 1000
     assert min(sizes(10_000, initial_batch=200)) == 200
+
+
+def test_a_fit_without_a_start_that_explains_nothing_is_noted():
+    x = np.linspace(0, 100, 500)
+    y = np.exp(-0.5 * ((x - 60) / 2) ** 2) + 0.01 * np.random.default_rng(0).standard_normal(500)
+
+    def peak(x, a, m, s):
+        return a * np.exp(-0.5 * ((x - m) / s) ** 2)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        missed = problm.curve_fit(peak, x, y, full_output=True)[3]
+        found = problm.curve_fit(peak, x, y, [1, 55, 3], full_output=True)[3]
+        line = problm.curve_fit(lambda x, a, b: a * x + b, x, 3 * x + y, full_output=True)[3]
+    assert "give p0" in missed
+    assert "give p0" not in found + line

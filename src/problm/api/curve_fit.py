@@ -23,6 +23,8 @@ from .scipy_arguments import CurveOptions, Method, Scheme, names_of
 Array = NDArray[np.float64]
 Infodict = dict[str, Any]
 _CURVES = {False: "plain", True: "weighted"}
+_POOR = 0.9
+"""Share of the variation of ydata that residuals keep in a fit that explains hardly anything."""
 _FACTOR_UP_TO = 1_000_000
 """Largest number of entries of the Jacobian for which MINPACK's outputs are computed."""
 
@@ -154,7 +156,10 @@ def curve_fit(
         warnings.warn("Covariance of the parameters could not be estimated.", CovarianceWarning, 2)
     if not full_output:
         return result.x, pcov
-    return result.x, pcov, _infodict(result), result.message, int(result.status)
+    info, message = _infodict(result), result.message
+    if p0 is None and sigma is None and _explains_nothing(info["fvec"], ydata):
+        message += " The fit explains hardly any of the variation of ydata: give p0, or another model."
+    return result.x, pcov, info, message, int(result.status)
 
 
 def fit(
@@ -264,6 +269,14 @@ def _bounded(bounds: Any) -> bool:
     for bound in pair:
         refuse_units("bounds", bound)
     return not (np.isneginf(pair[0]).all() and np.isposinf(pair[1]).all())
+
+
+def _explains_nothing(residuals: Array, ydata: Any) -> bool:
+    """Whether residuals without weights (N,) vary nearly as much as the data; False where that cannot be told."""
+    y = np.asarray(ydata) if np.ndim(ydata) == 1 else np.zeros(0)
+    if y.dtype.kind not in "iuf" or y.shape != residuals.shape:
+        return False
+    return bool(np.square(residuals).sum() > _POOR * np.square(y - y.mean()).sum())
 
 
 def _infodict(result: Result) -> Infodict:
