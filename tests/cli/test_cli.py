@@ -185,6 +185,16 @@ def test_fit_options(folder, inside):
     assert re.search(r"c +0\.5 \(fixed\)", done.stdout)
 
 
+def test_the_scale_of_a_loss_may_be_found(folder, inside):
+    given = ["fit", folder / "decay.csv", *MODEL, "--loss", "cauchy", "--no-output", "--json", "--f-scale"]
+    done = inside(*given, "auto")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["f_scale"] > 0
+    wrong = inside(*given, "wide")
+    assert wrong.returncode == 2
+    assert "neither a number nor auto" in wrong.stderr
+
+
 def test_several_variables(inside, tmp_path):
     rng = np.random.default_rng(0)
     u, v = rng.random((2, 500))

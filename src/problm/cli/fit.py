@@ -58,7 +58,9 @@ def command(
     ] = None,
     fix: Annotated[str | None, typer.Option("--fix", help="Parameters that are not fitted, such as a=1,c=0.")] = None,
     loss: LossName = "linear",
-    f_scale: Annotated[float, typer.Option("--f-scale", help="Residuals below it count as inliers.")] = 1.0,
+    f_scale: Annotated[
+        str, typer.Option("--f-scale", help="Residuals below it count as inliers: a number, or auto.")
+    ] = "1",
     accuracy: Annotated[
         float | None,
         typer.Option("--accuracy", help="Stop when the cost is within this relative distance of its minimum."),
@@ -93,7 +95,8 @@ def command(
     folder = None if no_output else Folder(output or Path("fit"), FILES, [file], force, voice)
     absolute = absolute_sigma and sigma is not None
     options: dict[str, Any] = {
-        "loss": loss, "f_scale": f_scale, "method": method, "max_iter": max_iter, "threads": threads, "rng": seed,
+        "loss": loss, "f_scale": _scale(f_scale), "method": method, "max_iter": max_iter, "threads": threads,
+        "rng": seed,
     }  # fmt: skip
     data = (sigma, nan, max_memory, cluster)
     if (model is None) == (peaks is None):
@@ -123,6 +126,13 @@ def command(
     content["warnings"] = list(found.warnings)
     voice.finish({**content, "files": [str(f) for f in files]})
     leave(outcome(result.status))
+
+
+def _scale(text: str) -> float | str:
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise Bad(f"--f-scale: {text!r} is neither a number nor auto") from None
 
 
 def fit_formula(
