@@ -1,14 +1,15 @@
-"""Faults at random moments: kill -9 and Control-C, many times.
+"""Faults at random moments, many times, and what came of each.
 
-    python -m bench.studies.faults                         # a hundred kills and two hundred interrupts, some minutes
-    python -m bench.studies.faults --kills 20 --interrupts 20
+    python -m bench.studies.faults                         # all of them, a quarter of an hour
+    python -m bench.studies.faults kill interrupt --count 20
 
 A process that has everything loaded forks; the child solves a problem whose passes over everything take seconds (its
 function sleeps: what is tried is time, not arithmetic) and keeps a checkpoint. *kill*: the child is killed at a random
 moment, the next one goes on from the checkpoint, and so on until one ends; its bits are compared with those of a solve
 that nobody disturbed, and at every kill the age of what is on disk is noted: the work that is lost. *interrupt*: SIGINT
 at a random moment; the child must come back with the best point so far, or say that there is none yet, and the file of
-its result must be whole. Writes ``bench/results/faults.md`` and ``faults.json``.
+its result must be whole. The other kinds are described in `bench.studies.fault_kinds`. Writes
+``bench/results/faults.md`` and ``faults.json``; parts that are not run are kept as they were measured.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ import problm
 
 from ..harness import record
 from ..harness.summary import markdown_table
+from .fault_kinds import at_once, changing_files, full_disk, workers_lost
 
 ROWS = 400_000
 EVERY = 0.1
 NAP = 0.002
-RESULTS = Path(__file__).parents[1] / "results"
 
 
 def decay(theta: Any, x: Any, y: Any) -> Any:
@@ -144,32 +145,57 @@ def interrupts(count: int, data: tuple[Any, Any], folder: Path, rng: random.Rand
     return {"interrupts": count, "undisturbed seconds": took, **outcomes}
 
 
+TITLES = {
+    "kill": "kill -9", "interrupt": "Control-C", "disk": "Disk full", "files": "Files changed, cut short or replaced",
+    "threads": "Threads", "processes": "Processes", "workers": "Workers of a cluster killed",
+}  # fmt: skip
+COUNTS = {"kill": 100, "interrupt": 200, "disk": 50, "files": 60, "threads": 120, "processes": 60, "workers": 5}
+
+
+def measure(part: str, count: int, folder: Path, rng: random.Random) -> dict[str, Any]:
+    """Try one kind of fault."""
+    if part == "kill":
+        return kills(count, make_data(), folder, rng)
+    if part == "interrupt":
+        return interrupts(count, make_data(), folder, rng)
+    if part == "disk":
+        return full_disk(count, folder, rng)
+    if part == "files":
+        return changing_files(count, folder, rng)
+    if part == "workers":
+        return workers_lost(count, rng)
+    return at_once(part, 8, count)
+
+
 def page(found: dict[str, dict[str, Any]]) -> list[str]:
     text = ["# Faults at random moments"]
     for name, values in found.items():
         rows = [[key, f"{value:.3g}" if isinstance(value, float) else str(value)] for key, value in values.items()]
-        text.append(f"**{name}**" + (f", `checkpoint_every={EVERY}`" if name == "kill -9" else ""))
+        text.append(f"**{TITLES[name]}**" + (f", `checkpoint_every={EVERY}`" if name == "kill" else ""))
         text.append(markdown_table(["what", "measured"], rows))
     return text
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.studies.faults", description=__doc__.split("\n")[0])
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--interrupts", type=int, default=200)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(TITLES)}; all if not given")
+    parser.add_argument("--count", type=int, help="of faults of each kind (default: 5 to 200)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=record.RESULTS)
     options = parser.parse_args()
-    began = time.perf_counter()
-    data, rng = make_data(), random.Random(options.seed)  # noqa: S311
-    found: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        if options.kills:
-            found["kill -9"] = kills(options.kills, data, Path(scratch), rng)
-        if options.interrupts:
-            found["Control-C"] = interrupts(options.interrupts, data, Path(scratch), rng)
-    known = record.about(seconds=time.perf_counter() - began, seed=options.seed)
-    record.write(options.output, "faults", page(found), found, known)
+    if unknown := [p for p in options.parts if p not in TITLES]:
+        parser.error(f"there is no part {unknown[0]!r}; there are {', '.join(TITLES)}")
+    began, rng = time.perf_counter(), random.Random(options.seed)  # noqa: S311
+    for part in options.parts or TITLES:
+        with tempfile.TemporaryDirectory() as scratch:
+            measured = measure(part, options.count or COUNTS[part], Path(scratch), rng)
+        print(part, measured, flush=True)
+        kept = {
+            name: values for name, values in (record.read(options.output, "faults") or {}).items() if name in TITLES
+        }
+        found = {name: (kept | {part: measured})[name] for name in TITLES if name in kept or name == part}
+        known = record.about(seconds=time.perf_counter() - began, seed=options.seed)
+        record.write(options.output, "faults", page(found), found, known)
     return int(any(values.get("wrong", 0) for values in found.values()))
 
 

@@ -23,7 +23,14 @@ def test_a_few_kills_and_interrupts(tmp_path, monkeypatch):
     assert killed["wrong"] == 0
     stopped = faults.interrupts(3, data, tmp_path, random.Random(1))
     assert stopped.get("wrong", 0) == 0
-    assert "| kills | " in "\n".join(faults.page({"kill -9": killed, "Control-C": stopped}))
+    assert "| kills | " in "\n".join(faults.page({"kill": killed, "interrupt": stopped}))
+
+
+@pytest.mark.parametrize("part", ["disk", "files", "threads"])
+def test_a_few_other_faults(tmp_path, part):
+    found = faults.measure(part, 3, tmp_path, random.Random(1))
+    assert found["wrong"] == 0
+    assert 3 in found.values()
 
 
 def test_results_of_somebody_else_are_not_replaced(tmp_path, capsys):

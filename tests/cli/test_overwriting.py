@@ -13,8 +13,9 @@ pytest.importorskip("typer")
 
 from problm.cli import main
 from problm.cli.common import Folder, Voice
-from problm.cli.exits import Bad
+from problm.cli.exits import Bad, complain
 from problm.data.shuffle import shuffle
+from problm.support.files import write_atomically
 from problm.support.written import RECORD, Written
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="links of POSIX")
@@ -56,7 +57,7 @@ def test_what_we_did_not_write_is_not_replaced(tmp_path, change):
     else:
         (tmp_path / "result.json").write_text("precious")
     before = contents(tmp_path)
-    with pytest.raises(Bad, match=r"did not write, or that were changed since: result\.json; .* --force"):
+    with pytest.raises(Bad, match=r"did not write, or that were changed since: result\.json.*; .* --force"):
         opened(tmp_path)
     assert contents(tmp_path) == before
     opened(tmp_path, force=True).write("result.json", "{}")
@@ -254,3 +255,61 @@ def test_what_was_there_comes_back_when_the_last_step_fails(here, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         shuffle("two.npz", "out", overwrite=True)
     assert contents(here) == before
+
+
+# --- other cases of the same -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ["my own", '{"format": "other"}', "[]", "", '{"files": {}}', "link"])
+def test_a_record_of_somebody_elses_is_not_replaced(tmp_path, content):
+    if content == "link":
+        (tmp_path / "precious").write_text("mine")
+        (tmp_path / RECORD).symlink_to("precious")
+    else:
+        (tmp_path / RECORD).write_text(content)
+    with pytest.raises(Bad, match=r"did not write.*\.problm\.json"):
+        Folder(tmp_path, ["report.html"], [], False, Voice())
+    folder = Folder(tmp_path, ["report.html"], [], True, Voice())
+    folder.write("report.html", "x")
+    assert not (tmp_path / RECORD).is_symlink()
+    if content == "link":
+        assert (tmp_path / "precious").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+@pytest.mark.parametrize("force", [False, True])
+def test_what_no_file_replaces_is_told_before_any_work(tmp_path, kind, force):
+    (os.mkfifo if kind == "pipe" else os.mkdir)(tmp_path / "report.html")
+    with pytest.raises(Bad, match=r"report\.html is a folder, device or pipe"):
+        Folder(tmp_path, ["result.json", "report.html"], [], force, Voice())
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_inputs_under_other_names_are_not_replaced(tmp_path):
+    (tmp_path / "data.csv").write_text("x")
+    os.link(tmp_path / "data.csv", tmp_path / "hard.json")
+    (tmp_path / "soft.json").symlink_to("data.csv")
+    (tmp_path / "sub").mkdir()
+    for name in ("hard.json", "soft.json", "sub/../data.csv"):
+        with pytest.raises(Bad, match="overwrite the data"):
+            Folder(tmp_path, [name], [tmp_path / "data.csv"], True, Voice())
+    assert (tmp_path / "data.csv").read_text() == "x"
+
+
+def test_names_that_are_no_text(tmp_path, capsys, monkeypatch):
+    """Bytes that are no UTF-8, escapes and line ends in the names of files: read, written, and printed harmlessly."""
+    from problm.data.tables import read_columns
+
+    path = tmp_path / os.fsdecode(b"a\xff\x1b[31m.csv")
+    try:
+        path.write_text("x,y\n1,2\n2,4\n3,6\n")
+    except OSError:
+        pytest.skip("this file system has no such names")
+    assert read_columns(path, ["x"])["x"].tolist() == [1.0, 2.0, 3.0]
+    Voice().say(f"read {path.name}")
+    complain(f"read {path.name}")
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err
+    assert "a\\xdcff\\x1b[31m.csv" in said.out
+    write_atomically(tmp_path / "page.html", f"<p>{path.name}</p>")
+    assert b"\\udcff" in (tmp_path / "page.html").read_bytes()

@@ -275,3 +275,19 @@ def test_small_arrays_are_read_and_large_ones_mapped(tmp_path, monkeypatch):
     np.save(path, np.arange(20.0).reshape(10, 2))
     monkeypatch.setattr(tables, "COPIED", 10)
     assert tables.read_columns(path)["y"].base is not None
+
+
+@pytest.mark.parametrize("ending", [".csv", ".npy", ".parquet"])
+def test_a_column_that_is_asked_for_twice(tmp_path, ending):
+    """As ``problm fit --sigma x`` does, where x is a variable already."""
+    path, table = tmp_path / f"a{ending}", np.arange(6.0).reshape(3, 2)
+    if ending == ".csv":
+        path.write_text("x,y\n0,1\n2,3\n4,5\n")
+    elif ending == ".npy":
+        np.save(path, table)
+    else:
+        pa = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pa.table({"x": table[:, 0], "y": table[:, 1]}), path)
+    found = read_columns(path, ["x", "y", "x"])
+    assert list(found) == ["x", "y"]
+    assert found["x"].tolist() == [0.0, 2.0, 4.0]

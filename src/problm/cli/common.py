@@ -18,8 +18,8 @@ from ..report.progress import ProgressLine
 from ..report.serialize import plain
 from ..solver.result import Status
 from ..support.files import write_atomically
-from ..support.written import Written
-from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption
+from ..support.written import RECORD, Written
+from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption, printable
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the files that are written.")]
 NoOutput = Annotated[bool, typer.Option("--no-output", help="Write no files.")]
@@ -44,7 +44,7 @@ class Voice:
 
     def say(self, text: str = "") -> None:
         if not (self.json or self.quiet):
-            print(text)
+            print(printable(text))
 
     def finish(self, content: dict[str, Any]) -> None:
         """Print the JSON object, if requested."""
@@ -102,7 +102,10 @@ class Folder:
         for name in names:
             if any(given is not None and same_file(path / name, given) for given in inputs):
                 raise Bad(f"{path / name} would overwrite the data being read: give another --output")
-        foreign = self._written.foreign(names)
+        for name in names:
+            if os.path.lexists(path / name) and not ((path / name).is_symlink() or (path / name).is_file()):
+                raise Bad(f"{path / name} is a folder, device or pipe, which no file replaces: give another --output")
+        foreign = [*self._written.foreign(names), *([RECORD] if self._written.foreign_record else [])]
         if foreign and not force:
             raise Bad(
                 f"{path} holds files that problm did not write, or that were changed since: {', '.join(foreign)}; give "

@@ -127,8 +127,12 @@ def interrupted(code: object = None) -> bool:
 
 def complain(message: str) -> None:
     """Print one error on stderr, without control characters that a hostile file name could contain."""
-    clean = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in message)
-    print(f"problm: {clean}", file=sys.stderr)
+    print(f"problm: {printable(message)}", file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: control characters and bytes that are no text, of file names for example, are spelt out."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
 
 def leave(code: int) -> NoReturn:

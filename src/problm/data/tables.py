@@ -89,7 +89,7 @@ def read_columns(
     path = Path(path)
     kind = _kind(path)
     present = column_names(path)
-    wanted = list(present if names is None else names)
+    wanted = list(dict.fromkeys(present if names is None else names))
     for name in wanted:
         if name not in present:
             raise ValueError(f"{path}: there is no column {name!r}; it has {_some(present)}")
@@ -262,7 +262,7 @@ def _by_arrow(path: Path, layout: _Layout, wanted: list[str]) -> list[Array] | N
                 null_values=list(_MISSING),
             ),
         )
-    except pa.ArrowException:
+    except (pa.ArrowException, UnicodeEncodeError):  # the latter for names of files that are no text
         return None
     return [float64_column(table[name]) for name in wanted]
 

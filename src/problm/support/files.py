@@ -124,10 +124,15 @@ def _put(file: BinaryIO, content: Content) -> None:
     if isinstance(content, bytes):
         file.write(content)
     elif isinstance(content, str):
-        file.write(content.encode())
+        file.write(_encoded(content))
     else:
         for part in content:
-            file.write(part.encode())
+            file.write(_encoded(part))
+
+
+def _encoded(text: str) -> bytes:
+    """Text in UTF-8; what no text can hold, from names of files that are none, is spelt out."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _mode_of(target: Path) -> int | None:

@@ -50,7 +50,7 @@ def sound_parquet(name: str | os.PathLike[str]) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise ValueError(f"{os.fspath(name)} cannot be read as Parquet: {error}") from None
 
 

@@ -30,7 +30,10 @@ class Written:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._files = _load(folder / RECORD)
+        known = _load(folder / RECORD)
+        self.foreign_record = known is None and os.path.lexists(folder / RECORD)
+        """Whether a file of somebody else's has the name of the record."""
+        self._files = known or {}
 
     def foreign(self, names: Iterable[str]) -> list[str]:
         """Names of existing files that we did not write, or that were changed since."""
@@ -74,16 +77,18 @@ def _stamp(path: Path) -> list[int]:
     return [found.st_size, found.st_mtime_ns]
 
 
-def _load(path: Path) -> dict[str, list[int] | None]:
-    """Contents of a record; empty if there is none or it is damaged."""
+def _load(path: Path) -> dict[str, list[int] | None] | None:
+    """Contents of a record; None if there is none, or it is a link, damaged, or not ours."""
+    if path.is_symlink():
+        return None
     try:
         with open_regular(path) as file:
             data = json.loads(file.read(_MAX_BYTES))
     except (OSError, ValueError, RecursionError):
-        return {}
+        return None
     files = data.get("files") if isinstance(data, dict) and data.get("format") == _FORMAT else None
     if not isinstance(files, dict):
-        return {}
+        return None
     return {name: stamp for name, stamp in files.items() if stamp is None or _is_stamp(stamp)}
 
 
