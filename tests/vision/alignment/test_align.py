@@ -330,6 +330,45 @@ def test_a_poor_end_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.start == "a given matrix, levels: 1"
 
 
+def test_a_late_search_takes_one_pass_over_the_full_resolution() -> None:
+    images = photographs(TRUTH["homography"])
+    late = align(*images, max_time=1e-9)
+    assert late.result.status.name == "TIME"
+    assert not late.success
+    assert len(late.levels) <= 2  # the coarsest, if there is one, and the finest
+    assert late.result.jacobian_passes == 1.0
+    assert late.result.nit == 0
+
+
+def test_parallax_is_said() -> None:
+    """Two halves that move differently: no affine map takes both."""
+    still, moved = (photographs(np.array([[1.0, 0.0, s], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])) for s in (0.0, 2.0))
+    tiles = (np.indices(SHAPE) // 38).sum(axis=0) % 2 == 0
+    second = np.where(tiles, still[1], moved[1])
+    found = align(still[0], second, "affine")
+    assert 0.7 < found.parallax < 1.6  # half of two pixels, each way
+    assert "parallax" in found.message
+    plain = align(*photographs(TRUTH["affine"]), model="affine")
+    assert plain.parallax < 0.1
+    assert "parallax" not in plain.message
+
+
+def test_light_that_differs_from_place_to_place() -> None:
+    first, second = photographs(TRUTH["homography"])
+    y, x = np.mgrid[0 : SHAPE[0], 0 : SHAPE[1]]
+    vignette = 1.0 - 0.7 * ((x - 100.0) ** 2 + (y - 75.0) ** 2) / 125.0**2
+    ramp = 0.5 + x / 200.0
+    for light in (vignette, ramp):
+        local = align(first, light * second, photometric="local")
+        assert local.success
+        error = corner_error(local.matrix, TRUTH["homography"], SHAPE)
+        assert error < 0.15
+        assert error < corner_error(align(first, light * second).matrix, TRUTH["homography"], SHAPE)
+    hidden = light * second
+    hidden[40:60, 50:80] = np.nan
+    assert corner_error(align(first, hidden, photometric="local").matrix, TRUTH["homography"], SHAPE) < 0.2
+
+
 def test_want_of_convergence_is_reported_not_raised() -> None:
     images = photographs(TRUTH["homography"])
     short = align(*images, levels=1, max_iter=1)

@@ -26,6 +26,7 @@ from ...losses import LOSSES, Loss, as_loss
 from ...sampling.order import as_generator
 from ...solver.options import Options
 from ...support.suggest import suggest
+from ..images.contrast import local_contrast
 from ..images.image import Source, read_image
 from ..images.pyramid import blur as blurred
 from ..images.pyramid import deepest
@@ -76,7 +77,8 @@ def align(
     loss : robust loss on a pixel's residual, for occlusion and parallax (see `problm.losses.LOSSES`).
     f_scale : its scale in units of the images' values (0 to 1 for integers); None: from the residuals' spread.
     photometric : whether a gain and a bias of image 2 are estimated too; ``"auto"``: where contrast or brightness
-        differ noticeably at the start.
+        differ noticeably at the start; ``"local"``: both images are normalised by their local mean and contrast, so
+        that light may differ from place to place (vignetting, a lamp on one side).
     color : use three channels instead of grey, if both images have them.
     blur : standard deviation, in pixels, of a Gaussian blur of both images; 0 for none.
     linearization : on batches, which are used if ``acceptance`` asks for them: ``"esm"`` (gradients of both images
@@ -111,6 +113,8 @@ def align(
     if first.channels != second.channels:
         first = read_image(image1, "image1", mask1)
         second = read_image(image2, "image2", mask2)
+    if photometric == "local":
+        first, second, photometric = local_contrast(first), local_contrast(second), False
     most = deepest(first.shape, second.shape, 8)
     if levels != "auto" and int(levels) > most:
         raise ValueError(f"levels={levels!r} is too deep: these images allow {most}; pass fewer, or 'auto'")
@@ -151,7 +155,7 @@ def _check(
     _choice("model", model, MODELS)
     _choice("linearization", linearization, LINEARIZATIONS)
     if isinstance(photometric, str):
-        _choice("photometric", photometric, ("auto",), "True, False or 'auto'")
+        _choice("photometric", photometric, ("auto", "local"), "True, False, 'auto' or 'local'")
     if isinstance(initial, str):
         _choice("initial", initial, STARTS, "None, a 3x3 matrix, 'phase', 'features' or 'auto'")
     elif initial is not None:

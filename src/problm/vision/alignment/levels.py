@@ -94,11 +94,17 @@ class Levels:
     _pyramid: list[tuple[Image, Image]] = field(default_factory=list)
     _probes: dict[int, AlignmentProblem] = field(default_factory=dict)
     _samples: dict[tuple[int, bytes, float, float], Sample] = field(default_factory=dict)
+    _pace: float = 2e-8
+    """Seconds that a pixel takes in a pass, by the latest solve."""
 
     @property
     def seconds_left(self) -> float:
         """Of ``max_time``."""
         return float(self.options.get("max_time", np.inf)) - (time.perf_counter() - self.began)
+
+    def late(self, n: int) -> bool:
+        """Whether a pass over n pixels and one more step would not end within ``max_time``."""
+        return self.seconds_left < 2.0 * n * self._pace
 
     def solve(
         self, guess: Guess, level: int, model: str, fit: bool, *, first: bool = False
@@ -149,7 +155,12 @@ class Levels:
         theta = (problem if model == self.model else self.probe(level)).point(guess.matrix, guess.gain, guess.bias)
         corrected = SecantProblem(problem, learned=learned) if self.secant else problem
         settings = self.settings(problem.n, level, sampled=pixels is not None)
-        result: Result = solve(corrected, theta, **settings)
+        late = self.late(problem.n)
+        result: Result = solve(corrected, theta, **{**settings, "max_iter": 0} if late else settings)
+        if late:
+            result = replace(result, status=Status.TIME, message=Status.TIME.message)
+        if problem.n > _JUDGED:
+            self._pace = result.seconds / (max(result.jacobian_passes, 1.0) * problem.n)
         plain = corrected.gauss_newton(result.x) if isinstance(corrected, SecantProblem) else None
         result = replace(result, problem=problem, hessian=result.hessian if plain is None else plain)
         if result.status == Status.INTERRUPTED and (level > 0 or pixels is not None):

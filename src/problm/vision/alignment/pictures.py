@@ -64,3 +64,24 @@ def png_of(picture: NDArray[np.uint8]) -> bytes:
     memory = io.BytesIO()
     Pil.fromarray(picture).save(memory, format="PNG")
     return memory.getvalue()
+
+
+def drawn(shown: dict[str, Any], residuals: NDArray[np.float32], title: str) -> Any:
+    """A Matplotlib figure of three pictures by their titles, and of residuals (rows, columns), NaN where unknown."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plot() needs Matplotlib: pip install 'problm[plot]'") from error
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    axes = figure.subplots(2, 2)
+    for axis, (name, picture) in zip(axes.flat, shown.items(), strict=False):
+        axis.imshow(picture)
+        axis.set_title(name)
+    known = np.abs(residuals[np.isfinite(residuals)])
+    limit = float(np.quantile(known, 0.98)) if known.size else 1.0
+    image = axes[1, 1].imshow(residuals, cmap="RdBu_r", vmin=-limit, vmax=limit)
+    axes[1, 1].set_title(title)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    figure.colorbar(image, ax=axes[1, 1], shrink=0.8)
+    return figure

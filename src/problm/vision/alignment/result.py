@@ -19,8 +19,8 @@ from ...solver.result import Result, Status
 from ...support.files import write_atomically
 from ..images.image import Mask, Source, pixels_of
 from ..images.resampling import resample
-from .doubt import reason_to_doubt
-from .pictures import OVERLAYS, overlaid, picture_of, png_of
+from .doubt import PARALLAX, reason_to_doubt, residual_motion
+from .pictures import OVERLAYS, drawn, overlaid, picture_of, png_of
 from .warps import corners, transform
 
 if TYPE_CHECKING:
@@ -100,6 +100,23 @@ class Alignment:
         return reason_to_doubt(self.matrix, self.problem.image1.shape, self.gain, self.ncc, self.detail)
 
     @cached_property
+    def parallax(self) -> float:
+        """Motion that the warp leaves, in pixels: root mean square over parts of image 1 (`residual_motion`)."""
+        image = self.problem.image1
+        seen = self._seen[0].reshape(image.pixels.shape)
+        return residual_motion(image.values(), seen, self.inside)
+
+    @property
+    def motion_left(self) -> str | None:
+        """What is said of parallax; None where there is little."""
+        if not self.parallax > PARALLAX:
+            return None
+        return (
+            f"Parts of the scene are off by {self.parallax:.1f} pixels (root mean square): it has parallax or moves, "
+            "or the model is too simple."
+        )
+
+    @cached_property
     def at_a_kink(self) -> bool:
         """Whether the minimum lies at a kink: no step lowers the cost, yet the gradient does not vanish.
 
@@ -116,7 +133,7 @@ class Alignment:
         """The outcome in a sentence."""
         told = _AT_A_KINK if self.at_a_kink else self.result.message
         if self.doubt is None:
-            return told
+            return f"{told} {self.motion_left}" if self.motion_left else told
         return (
             f"{told} But {self.doubt}, so they are probably not aligned; try a matrix near the solution as initial, "
             "another model, a mask, or a robust loss."
@@ -258,29 +275,13 @@ class Alignment:
 
     def plot(self) -> Any:
         """Plot both images, checkerboard and residuals; return a Matplotlib figure (needs the extra ``plot``)."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ImportError("plot() needs Matplotlib: pip install 'problm[plot]'") from error
-        figure = Figure(figsize=(11, 8), layout="constrained")
-        axes = figure.subplots(2, 2)
-        shown: list[tuple[str, Any]] = [
-            ("image 1", picture_of(self.problem.image1)),
-            ("image 2 warped", picture_of(np.nan_to_num(self.warp()))),
-            ("checkerboard", self.overlay()),
-        ]
-        for axis, (title, picture) in zip(axes.flat, shown, strict=False):
-            axis.imshow(picture)
-            axis.set_title(title)
-            axis.set_axis_off()
         residuals = self.residuals if self.residuals.ndim == 2 else self.residuals.mean(axis=2)
-        known = np.abs(residuals[self.inside])
-        limit = float(np.quantile(known, 0.98)) if known.size else 1.0
-        image = axes[1, 1].imshow(residuals, cmap="RdBu_r", vmin=-limit, vmax=limit)
-        axes[1, 1].set_title(f"residuals, correlation {self.ncc:.3f}")
-        axes[1, 1].set_axis_off()
-        figure.colorbar(image, ax=axes[1, 1], shrink=0.8)
-        return figure
+        shown = {
+            "image 1": picture_of(self.problem.image1),
+            "image 2 warped": picture_of(np.nan_to_num(self.warp())),
+            "checkerboard": self.overlay(),
+        }
+        return drawn(shown, residuals, f"residuals, correlation {self.ncc:.3f}")
 
     def report(self) -> str:
         """Return a page of text: outcome, matrix, work done."""
@@ -318,6 +319,7 @@ class Alignment:
             "overlap": self.overlap,
             "ncc": self.ncc,
             "detail": self.detail,
+            "parallax": self.parallax,
             "corner_standard_error": [v if math.isfinite(v) else None for v in self.corner_errors.tolist()],
             "cost": self.cost,
             "pixels": self.result.n,

@@ -45,6 +45,8 @@ _LEAST_PIXELS = 64
 _AGREED = 0.7
 """Correlation from which on a coarse fit that two starts led to is accepted."""
 _DEEP_ENOUGH = 0.95
+_FEATURE_PASSES = 100
+"""Passes over the pixels that take as long as their features."""
 _REACH, _STEPS, _FEW, _PROMISING = 1 / 3, 6, 600, 3
 """Shifts to try: largest share of the image, steps each way, pixels to compare, and how many to solve from."""
 _LADDERS = {
@@ -117,6 +119,8 @@ class Search:
         for level in range(max(coarsest - 1, 0), -1, -1):
             if coarsest > 0:
                 guess, before = self.better(guess.finer(), before.finer(), level), guess.finer()
+            if level > 0 and self.levels.late(self.levels.probe(level).n):
+                continue
             guess, solved = self.levels.solve(guess, level, self.model, fit, first=coarsest == 0)
             done += solved
         done += self.refreshed(guess, done[-1], fit)
@@ -138,6 +142,8 @@ class Search:
     ) -> Iterator[tuple[Guess, int, str]]:
         """Other starts, their levels and names, for when the first fails."""
         for how in ("features", "phase") if auto else ():
+            if self.levels.late(_FEATURE_PASSES * self.levels.probe(0).n):
+                return
             try:
                 found, told = self.elsewhere(how, start)
             except ImportError:
