@@ -20,6 +20,11 @@ from problm.solver.policies.paper_tests import Paper, RelaxedPaper, best_lower_b
 @dataclass
 class FakeProblem:
     cost_bound: float = math.inf
+    robust: bool = False
+    far: float | None = None
+
+    def distance(self, theta: object, other: object) -> float | None:
+        return self.far
 
 
 @dataclass
@@ -126,10 +131,10 @@ def test_upper_bound_from_sample_loss_and_lipschitz():
 
 def test_groups_with_their_own_bounds():
     y = np.concatenate([np.full(500, -1.0), np.full(100, -0.01)])
-    labels = np.array([0] * 500 + [1] * 100)
+    labels = np.array([0] * 500 + [1] * 9500)
     # sum (b-a)^2 = 500 * 4 + 100 * 4e-4, S = -501, needed = sqrt(2000.04 ln 10 / 2) = 47.99 at alpha = 0.
     policy = Paper(alpha=0.0, groups=labels, group_bounds={0: (-1.0, 1.0), 1: (-0.01, 0.01)})
-    assert policy.judge(step_on(FakeBatch(y))).accept
+    assert policy.judge(step_on(FakeBatch(y, n=10_000))).accept
     strict = Paper(alpha=0.95, groups=labels, group_bounds={0: (-1.0, 1.0), 1: (-0.01, 0.01)})
     verdict = strict.judge(step_on(FakeBatch(y, n=10_000)))
     needed = math.sqrt((500 * 4 + 100 * 4e-4) * math.log(10) / 2) / 0.05
@@ -137,6 +142,68 @@ def test_groups_with_their_own_bounds():
     assert verdict.grow_to == math.ceil(600 * (needed / 501) ** 2)
     with pytest.raises(ValueError, match="group_bounds go together"):
         Paper(groups=labels)
+
+
+def test_groups_that_do_not_fit_are_refused():
+    labels = np.array([0, 0, 1, 2])
+    for policy in (Paper, RelaxedPaper):
+        with pytest.raises(ValueError, match="no bounds for the groups 1, 2"):
+            policy(groups=labels, group_bounds={0: (-1.0, 1.0)})
+        with pytest.raises(ValueError, match="a must be below b"):
+            policy(groups=np.zeros(4, int), group_bounds={0: (1.0, -1.0)})
+        short = policy(groups=np.zeros(4, int), group_bounds={0: (-1.0, 1.0)})
+        with pytest.raises(ValueError, match="one label per block, 1000, got 4"):
+            short.judge(step_on(FakeBatch(np.full(4, -1.0))))
+    with pytest.raises(ValueError, match="printed"):
+        RelaxedPaper(printed=True, groups=np.zeros(4, int), group_bounds={0: (-1.0, 1.0)})
+
+
+def test_relaxed_groups_count_from_t0():
+    # 100 blocks in [-2, 2]: needed = sqrt(100 * 16 * ln(10) / 2) = 42.9 at alpha = 0.
+    bounds_of_all = {0: (-2.0, 2.0)}
+    policy = RelaxedPaper(alpha=0.0, eta=0.0, groups=np.zeros(1000, int), group_bounds=bounds_of_all)
+    batch = FakeBatch(np.full(100, -0.42))
+    refused = policy.judge(step_on(batch))
+    assert (refused.accept, refused.grow_to) == (False, math.ceil(100 * (math.sqrt(800 * math.log(10)) / 42) ** 2))
+    batch.inside = np.full(100, -0.44)  # since t0: costs were zero there
+    assert policy.judge(step_on(batch)).accept
+
+
+def test_hoelder_bound():
+    y = np.full(600, -1.0)
+    # ||step|| = 5: L 5^h = 1 with L = 0.2 and h = 1, or L = 1 / sqrt(5) and h = 1/2.
+    for constant, exponent in ((0.2, 1.0), (1.0 / math.sqrt(5.0), 0.5)):
+        batch = FakeBatch(y)
+        step = step_on(batch)
+        policy = Paper(upper=constant, exponent=exponent)
+        assert policy.bound(batch, y, policy.power(step.step)) == pytest.approx(1.0)
+        assert policy.judge(step).accept
+    with pytest.raises(ValueError, match="exponent"):
+        Paper(upper=1.0, exponent=1.5)
+    for wrong in ("samples", -1.0, math.nan):
+        with pytest.raises(ValueError, match="upper"):
+            Paper(upper=wrong)
+
+
+def test_relaxed_bounds_by_the_distance_since_t0():
+    # K = 100, alpha = 0: changes of -1 pass with b = 0.2 * 5 = 1 (needed 2 * 10.7), and fail with b = 0.2 * 50 = 10.
+    near, far = (FakeBatch(np.full(100, -1.0), problem=FakeProblem(far=d)) for d in (5.0, 50.0))
+    assert RelaxedPaper(alpha=0.0, eta=0.0, upper=0.2).judge(step_on(near)).accept
+    assert not RelaxedPaper(alpha=0.0, eta=0.0, upper=0.2).judge(step_on(far)).accept
+    # Without a distance it is the length of the way: 5 after the first step, 10 after the second, ...
+    curved = FakeBatch(np.full(100, -1.0))
+    policy = RelaxedPaper(alpha=0.0, eta=0.0, upper=0.2)
+    # b = 1, 2, ..., 8: -100 <= -(b + 1) 10.73 holds up to b = 8.
+    assert [policy.judge(step_on(curved)).accept for _ in range(9)] == [True] * 8 + [False]
+
+
+def test_delta_of_the_footnote():
+    assert bounds.delta_per_step(1e-4, 100) == pytest.approx(1e-6, rel=1e-4)
+    assert (1.0 - bounds.delta_per_step(0.3, 7)) ** 7 == pytest.approx(0.7)
+    assert bounds.delta_per_step(1e-18, 10) == pytest.approx(1e-19)
+    for bad in ((0.0, 10), (1.0, 10), (0.1, 0)):
+        with pytest.raises(ValueError, match="must"):
+            bounds.delta_per_step(*bad)
 
 
 def test_relaxed_is_cumulative_since_t0():
@@ -176,6 +243,28 @@ def test_printed_equation_18_is_not_scale_invariant():
     verdicts = [sum_test(s * y, s * 1.0, 0.1, 0.9, 1000, printed=True).accept for s in (1e-3, 1e3)]
     assert verdicts == [False, True]
     assert [sum_test(s * y, s * 1.0, 0.1, 0.9, 1000).accept for s in (1e-3, 1e3)] == [False, False]
+
+
+def test_printed_equation_18_searches_its_own_a():
+    # Y = (-4, -2, 1), b = 1: -S(a) (b - a) is 5 * 5 at a = -4 and 3 * 3 at a = -2; -S(a) / (b - a) is 1 at both.
+    assert best_lower_bound(np.array([1.0, -4.0, -2.0]), 1.0, printed=True) == (-4.0, -5.0)
+
+
+@given(st.lists(st.floats(-10, 10).map(lambda v: round(v, 3)), min_size=1, max_size=30), st.floats(0.01, 10.0))
+def test_printed_search_is_the_best_of_all(values, b):
+    y = np.array(values)
+    a, total = best_lower_bound(y, b, printed=True)
+    products = [-np.maximum(c, y).sum() * (b - c) for c in y[y < 0]]
+    assert -total * (b - a) >= max(products, default=0.0) - 1e-9
+
+
+def test_printed_equation_18_has_the_papers_cost():
+    # K = 100 changes of -x, b = x: passes if 100 x (2 x) >= 0.1 sqrt(50 ln 10), i.e. x >= 0.0732 in the paper's units.
+    least = math.sqrt(0.1 * math.sqrt(50.0 * math.log(10.0)) / 200.0)
+    for robust, unit in ((False, 2.0), (True, 1.0)):  # ||r||^2 is twice our cost, a robust loss is the same
+        for share, expected in ((0.99, False), (1.01, True)):
+            batch = FakeBatch(np.full(100, -share * least / unit), problem=FakeProblem(robust=robust))
+            assert RelaxedPaper(printed=True, eta=0.0).judge(step_on(batch)).accept == expected
 
 
 def test_holdout_by_hand():

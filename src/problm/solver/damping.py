@@ -17,7 +17,8 @@ and II and Brown-Dennis are then not solved in 1000 iterations). There are four 
 ``Nielsen``, Marquardt's D
     H. B. Nielsen's smooth rule, IMM-REP-1999-05.
 ``Tenfold``, ``D = I``
-    The paper's rule: lambda is multiplied by ten on failure and divided by ten on success.
+    The paper's rule: lambda is multiplied by ten on failure and divided by ten on success. Steps are not extrapolated
+    under this rule, so that with all blocks from the start it is the paper's baseline, plain LM.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Tenfold:
         self.value = max(self.value / 10.0, _LEAST)
 
     def reject(self, least: float = 0.0, ratio: float = 0.0) -> None:
-        self.value = min(max(self.value * 10.0, least), _MOST)
+        self.value = min(self.value * 10.0, _MOST)
 
     def reset(self) -> None:
         self.value = self.start

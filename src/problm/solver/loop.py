@@ -30,6 +30,7 @@ from ..linalg.quadratic import Proposal, QuadraticModel
 from ..linalg.space import Space
 from ..support.caller import as_called
 from . import rules
+from .damping import Tenfold
 from .growth import first_size
 from .options import Options
 from .outcome import not_finite, refuse_underflow, result_of
@@ -302,8 +303,11 @@ class Loop(Run):
         return change
 
     def extrapolated(self, system: QuadraticModel) -> Proposal | None:
-        """The next step extrapolated from the last two over all rows, unless the problem learns curvature itself."""
+        """The next step extrapolated from the last two over all rows, unless the problem learns curvature itself or the
+        damping is the paper's."""
         if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full or self.problem.learns:
+            return None
+        if isinstance(self.damping, Tenfold):
             return None
         return system.extrapolated(*self.last[1:])
 

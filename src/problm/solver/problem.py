@@ -74,6 +74,12 @@ class Problem:
         """The point reached from ``theta`` by the tangent step ``delta`` (d,); a new object."""
         return theta + delta if self.move is None else self.move(theta, delta)
 
+    def distance(self, theta: Theta, other: Theta) -> float | None:
+        """Distance between two points in the units of steps; None if it is not known (steps are not simply added)."""
+        if self.move is not None or type(self).retract is not Problem.retract:
+            return None
+        return float(np.linalg.norm(np.subtract(other, theta)))
+
     # --- How to batch it --------------------------------------------------------------------------------------------
     few: int = 0
     """Number of blocks up to which batches save nothing: the solve then starts on all blocks."""
@@ -198,6 +204,9 @@ class Wrapper(Problem):
 
     def retract(self, theta: Theta, delta: Array) -> Theta:
         return self.inner.retract(theta, delta)
+
+    def distance(self, theta: Theta, other: Theta) -> float | None:
+        return self.inner.distance(theta, other)
 
     def boundary(self, position: int) -> int:
         return self.inner.boundary(position)
