@@ -32,6 +32,11 @@ from .api.least_squares import least_squares
 from .solver.result import Result, Status
 
 Array = NDArray[np.float64]
+_BOTH_WAYS = 20_000
+"""Residuals up to which a fit with bounds is also done in lmfit's internal variables. Beyond, where that takes time,
+only fits that end on a bound are."""
+_TRIES = 100
+"""Trial steps in internal variables, where a parameter may creep along its bound for ever."""
 
 
 def minimize(
@@ -170,18 +175,25 @@ class _Residuals:
         args, keywords = list(self.minimizer.userargs), dict(self.minimizer.userkws)
         for key, values in zip(self._where if rows else (), rows, strict=True):
             (keywords if isinstance(key, str) else args)[key] = values
-        r = np.asarray(self.minimizer.userfcn(self.at(theta), *args, **keywords))
-        return r.astype(np.complex128).ravel().view(np.float64) if r.dtype.kind == "c" else r
+        r = self.minimizer.userfcn(self.at(theta), *args, **keywords)
+        return np.asarray(r) if rows else self._coerced(r)
+
+    def _coerced(self, r: Any) -> Array:
+        """All residuals along one axis, complex ones as two, by lmfit's rules for what is not a number."""
+        return np.asarray(lmfit.minimizer.coerce_float64(r, nan_policy=self.minimizer.nan_policy))
 
     def _columns(self) -> tuple[NDArray[Any], ...] | None:
         """Arguments with one row per residual; None if they cannot be identified."""
-        residual = self(self.start)
+        self.calls += 1
+        residual = np.asarray(
+            self.minimizer.userfcn(self.at(self.start), *self.minimizer.userargs, **self.minimizer.userkws)
+        )
         n = residual.size
-        # lmfit's error message for NaN.
-        lmfit.minimizer.coerce_float64(residual, nan_policy=self.minimizer.nan_policy)
+        if residual.ndim != 1 or residual.dtype.kind not in "fiu" or len(self._coerced(residual)) < n:
+            return None
         given = {**dict(enumerate(self.minimizer.userargs)), **self.minimizer.userkws}
         rows = {key: value for key, value in given.items() if _has_rows(value, n)}
-        if residual.ndim != 1 or not rows or any(column.dtype.kind not in "fiu" for column in rows.values()):
+        if not rows or any(column.dtype.kind not in "fiu" for column in rows.values()):
             return None
         self._where = list(rows)
         return tuple(rows.values())
@@ -208,8 +220,9 @@ def _solved(minimizer: Any, params: Any, keywords: Mapping[str, Any]) -> lmfit.m
     chosen = [answer.params[n] for n in names]
     bounds = np.array([p.min for p in chosen]), np.array([p.max for p in chosen])
     found = least_squares(residuals, residuals.start, bounds=bounds, data=residuals.columns, **options)
-    if found.active_mask.any():
-        found = _off_the_bounds(found, residuals, bounds, chosen, options)
+    bounded = any(np.isfinite(bound).any() for bound in bounds)
+    if not minimizer._abort and (found.active_mask.any() or (bounded and found.n <= _BOTH_WAYS)):
+        found = _by_internal_variables(found, residuals, bounds, chosen, options)
     found.names = tuple(names)
     residual = residuals(found.x)
     answer.nfev = residuals.calls
@@ -217,10 +230,11 @@ def _solved(minimizer: Any, params: Any, keywords: Mapping[str, Any]) -> lmfit.m
     return answer
 
 
-def _off_the_bounds(
+def _by_internal_variables(
     found: Result, residuals: _Residuals, bounds: tuple[Array, Array], chosen: list[Any], options: Any
 ) -> Result:
-    """The better of a fit that ended on a bound and a fit in lmfit's internal variables, which have no bounds."""
+    """The better of a fit within bounds and a fit in lmfit's internal variables, which have no bounds: they lead to
+    different local minima."""
     for parameter, value in zip(chosen, residuals.start.tolist(), strict=True):
         parameter.value = value
     inside = np.array([parameter.setup_bounds() for parameter in chosen])
@@ -232,7 +246,8 @@ def _off_the_bounds(
     def internal(theta: Array, *rows: Any) -> Any:
         return residuals(outside(theta), *rows)
 
-    other = least_squares(internal, inside, data=residuals.columns, **options)
+    limited = {**options, "max_nfev": min(options["max_nfev"] or _TRIES, _TRIES)}
+    other = least_squares(internal, inside, data=residuals.columns, **limited)
     if not other.cost < found.cost * (1.0 - 1e-6):
         return found
     again = least_squares(residuals, outside(other.x), bounds=bounds, data=residuals.columns, **options)
@@ -249,7 +264,10 @@ def _callback(minimizer: Any, at: Callable[[Array], Any]) -> Callable[..., Any]:
     def called(state: Any) -> Any:
         params = at(state.x)
         residual = minimizer.userfcn(params, *minimizer.userargs, **minimizer.userkws)
-        return minimizer.iter_cb(params, state.iteration, residual, *minimizer.userargs, **minimizer.userkws)
+        minimizer._abort = bool(
+            minimizer.iter_cb(params, state.iteration, residual, *minimizer.userargs, **minimizer.userkws)
+        )
+        return minimizer._abort
 
     return called
 
