@@ -1,9 +1,14 @@
 """What a type checker says of a caller's code: arrays are arrays, and misspelt options are errors."""
 
+import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 EXAMPLE = """
 import numpy as np
@@ -21,6 +26,11 @@ reveal_type(message)
 fit = problm.least_squares(lambda t: decay(x, *t), [1.0, 1.0], "3-point", method="trf", max_time=5.0)
 reveal_type(fit.success)
 reveal_type(fit.standard_errors)
+reveal_type(fit.covariance)
+reveal_type(fit.x)
+model = problm.formula("a*exp(-b*x)")
+reveal_type(model(x, 1.0, 2.0))
+reveal_type(problm.fit(model, x, x).values)
 problm.least_squares(decay, [1.0], method="trff")  # wrong
 problm.least_squares(decay, [1.0], loss="hubber")  # wrong
 problm.least_squares(decay, [1.0], "4-point")  # wrong
@@ -31,15 +41,35 @@ problm.curve_fit(decay, x, x, full_output=True)[5]  # wrong
 """
 
 
-def test_a_checker_knows_the_types_and_finds_the_mistakes(tmp_path, monkeypatch):
-    api = pytest.importorskip("mypy.api")
+WRONG = {i for i, line in enumerate(EXAMPLE.splitlines(), 1) if line.endswith("# wrong")}
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
     path = tmp_path / "example.py"
     path.write_text(EXAMPLE, encoding="utf-8")
-    monkeypatch.chdir(Path(__file__).parents[2])
-    told, _, _ = api.run([str(path), "--no-error-summary"])
-    mistakes = {int(m) for m in re.findall(r"example\.py:(\d+):.*error", told)}
-    assert mistakes == {i for i, line in enumerate(EXAMPLE.splitlines(), 1) if line.endswith("# wrong")}, told
-    types = re.findall(r'Revealed type is "(.*)"', told)
-    arrays = [t for t in types if "ndarray" in t and "float64" in t]
-    assert len(arrays) == 3, told
-    assert sum(t == "Any" for t in types) == 0
+    monkeypatch.chdir(ROOT)
+    return path
+
+
+def test_mypy_knows_the_types_and_finds_the_mistakes(example):
+    api = pytest.importorskip("mypy.api")
+    told, _, _ = api.run([str(example), "--no-error-summary"])
+    assert {int(m) for m in re.findall(r"example\.py:(\d+):.*error", told)} == WRONG, told
+    check(re.findall(r'Revealed type is "(.*)"', told))
+
+
+def test_pyright_knows_the_types_and_finds_the_mistakes(example, monkeypatch):
+    if shutil.which("pyright") is None:
+        pytest.skip("pyright is not installed")
+    monkeypatch.chdir(example.parent)
+    settings = {"include": ["."], "extraPaths": [str(ROOT / "src")], "venvPath": str(ROOT), "venv": ".venv"}
+    (example.parent / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    told = subprocess.run(["pyright"], capture_output=True, text=True, check=False).stdout
+    assert {int(m) for m in re.findall(r"example\.py:(\d+):\d+ - error", told)} == WRONG, told
+    check(re.findall(r'Type of ".*" is "(.*)"', told))
+
+
+def check(types):
+    assert len(types) == 9, types
+    assert sum("ndarray" in t and "float64" in t for t in types) == 7, types

@@ -125,7 +125,7 @@ class Model:
         """The model convolved with an instrument's response: ``sum over j of weights[j] * model(x - shifts[j])``."""
         return arithmetic.convolve(self, shifts, weights)
 
-    def __call__(self, x: Any, *parameters: float) -> Any:
+    def __call__(self, x: Any, *parameters: float) -> Array:
         """Values at ``x``: an array for one variable; a tuple of k arrays or an array (k, N) for several."""
         columns, shape = self._columns(x)
         theta = self._theta(parameters)

@@ -123,7 +123,7 @@ class Result(ScipysResult):
     An instance of `scipy.optimize.OptimizeResult`: SciPy's fields are available as attributes and by key.
     """
 
-    x: Any
+    x: Array
     """The best point found: (d,), or a point of the manifold."""
     cost: float
     """Half the sum of (robustified) squared residuals: over all residuals if ``complete``, else estimated."""
