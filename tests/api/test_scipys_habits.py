@@ -253,3 +253,17 @@ def test_numbers_with_uncertainties():
     np.testing.assert_allclose(pcov, their_cov, rtol=1e-4)
     fit = problm.fit("a*exp(-b*x)", X, unumpy.uarray(Y, sigma))
     np.testing.assert_allclose([p.error for p in fit.params.values()], np.sqrt(their_cov.diagonal()), rtol=1e-3)
+
+
+def test_few_rows_are_used_together_and_linear_residuals_at_once():
+    """Batches of a NumPy function pay from some ten thousand rows on, and never where one step is exact."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(0.0, 4.0, 60_000)
+    y = 2.0 * np.exp(-x) + 0.1 * rng.standard_normal(x.size)
+    some = problm.least_squares(residuals, [1.0, 0.5], data=(x[:30_000], y[:30_000]))
+    assert set(some.history.batch_size) == {30_000}
+    more = problm.least_squares(residuals, [1.0, 0.5], data=(x, y))
+    assert more.history.batch_size[0] < 1000
+    line = problm.least_squares(lambda t, x, y: t[0] + t[1] * x - y, [0.0, 0.0], data=(x, y))
+    assert sorted(set(line.history.batch_size)) == [200, 60_000]
+    np.testing.assert_allclose(line.x, np.polynomial.Polynomial.fit(x, y, 1).convert().coef, rtol=1e-6)

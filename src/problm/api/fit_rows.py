@@ -19,7 +19,7 @@ from ..linalg.space import Space
 from ..problems.numpy_function import FunctionProblem
 from ..problems.rows import Columns, FunctionModel, RowModel
 from ..solver.loop import solve
-from ..solver.problem import FEW, Problem, Theta
+from ..solver.problem import Problem, Theta
 from ..solver.result import Result, Status
 from .settings import NOT_ROW_WISE, NotRowWise, Settings
 
@@ -50,7 +50,7 @@ def fit_rows(model: RowModel, data: Any, start: Theta, settings: Settings, *, st
         asked = True
     else:
         columns = data
-        together = not columns or (len(columns[0]) <= FEW and not settings.batches)
+        together = not columns or (len(columns[0]) <= FunctionProblem.few and not settings.batches)
         points = [start] if together else [*nearby(start, settings.space), start]
         model = model.prepared(points, columns, together=together)
         asked = not (together and isinstance(model, FunctionModel))

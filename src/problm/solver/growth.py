@@ -11,6 +11,7 @@ at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. It grows by
 damped or erratic. Where Gauss-Newton steps converge fast (``q2`` is the ratio of successive decrements), it grows to N
 in equal factors of up to 16. From a quarter of N on it goes to N at once: a batch has to be gathered, all rows need not
 be. Where gathering a row costs more than evaluating it (compiled rows), one batch of ``2.5 d sqrt(N)`` is the last.
+Where a step shows that residuals are linear, one step over everything is enough, and the first batch is the last.
 
 In accuracy mode the quantile Q of the excess, a scaled chi-square with the same first two moments (Satterthwaite), is
 compared with the requested accuracy. Where residuals are large (a plateau, a robust loss), H is not the curvature A of
@@ -45,6 +46,10 @@ Q2_MAX = 0.5
 _MOST_PARAMETERS = 64
 """Number of parameters up to which the curvature of the cost is measured, by two gradients for each."""
 _CURVATURE_ROWS = 10_000
+_EXACT = 1e-6
+"""Deviation of the ratio of actual to predicted decrease from one that errors of derivatives explain."""
+_LONG = 0.01
+"""Decrease of the cost, relative to it, by a step that is long enough to show curvature of the residuals."""
 _LAST = 2.5
 """Number of blocks of the last batch per parameter, divided by the square root of N: from its minimum, two Gauss-Newton
 steps over all rows usually suffice (exponential, double Gaussian, damped sine; 3 * 10^5 to 10^7 rows)."""
@@ -91,6 +96,8 @@ class Growth:
     _last_decrement: float | None = None
     _last_ratio: float = 0.0
     _predicted: float = 0.0
+    _linear: bool = False
+    """Whether a long step gained exactly what the model promised: then one step over everything is enough."""
     _noise: float = math.nan
     """nu, the expected excess of the cost over all blocks at the minimiser of the batch."""
     _quantile: float = math.nan
@@ -177,6 +184,7 @@ class Growth:
         self._last_decrement = system.decrement if first_try else None
         self._last_ratio = ratio
         self._predicted = predicted
+        self._linear = first_try and abs(ratio - 1.0) < _EXACT and predicted > _LONG * system.cost
 
     def failed(self) -> None:
         """A step did not lower the cost of the batch."""
@@ -199,6 +207,8 @@ class Growth:
             size = k * (self.n / k) ** (1.0 / max(leaps, 1))
         else:
             size = SLOW * k
+        if self._linear and self.accuracy is None:
+            size = self.n
         if self.accuracy is not None and math.isfinite(self._quantile):
             # Q shrinks as (1 - K/N) / K; aim for 0.7 of the allowed value.
             r = self._quantile * k / (1.0 - k / self.n) / (0.7 * self.accuracy * system.cost)

@@ -27,7 +27,7 @@ Theta = Any
 JUMP = 0.25
 """Share of all blocks from which a batch goes to all blocks, unless the problem overrides it."""
 FEW = 10_000
-"""Number of residual blocks up to which a pass over all of them is cheap."""
+"""Number of residual blocks below which a pass over all of them is cheap."""
 
 
 class Problem:

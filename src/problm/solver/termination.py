@@ -69,7 +69,7 @@ class Termination:
 
     @classmethod
     def of(cls, options: Options, problem: Problem) -> Termination:
-        few = problem.n <= FEW
+        few = problem.n < FEW
         freedom = max(problem.n * problem.components - problem.dim, 1)
         gtol = options.gtol
         if gtol is None:

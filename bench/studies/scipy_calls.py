@@ -1,0 +1,194 @@
+"""SciPy's calls, with nothing but the name changed: `curve_fit` and `least_squares` of NumPy functions.
+
+    OMP_NUM_THREADS=1 python -m bench.studies.scipy_calls [--largest 1000000] [--repeats 5]
+
+Whole arrays, no ``data=``, no formula, SciPy's defaults: six models, with differences and with the user's Jacobian. CPU
+time of the whole call on one thread; the two take turns, and the median of the repeats counts for each. A ratio above
+one means that ProBLM is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+import problm
+
+from ..harness import record
+from ..harness.summary import markdown_table
+
+SEED = 2026
+SIZES = (200, 1000, 10_000, 20_000, 100_000, 1_000_000)
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A function of x, its derivatives (N, d), true parameters, and a start."""
+
+    f: Callable[..., Array]
+    jac: Callable[..., Array]
+    truth: tuple[float, ...]
+    start: tuple[float, ...]
+    range: tuple[float, float]
+
+
+def _columns(x: Array, *columns: Any) -> Array:
+    return np.stack([np.broadcast_to(c, x.shape) for c in columns], axis=1)
+
+
+def _line(x: Array, a: float, b: float) -> Array:
+    return a * x + b
+
+
+def _decay(x: Array, a: float, b: float, c: float) -> Array:
+    return a * np.exp(-b * x) + c
+
+
+def _decay_by(x: Array, a: float, b: float, c: float) -> Array:
+    e = np.exp(-b * x)
+    return _columns(x, e, -a * x * e, 1.0)
+
+
+def _peak(x: Array, a: float, m: float, s: float, c: float) -> Array:
+    return a * np.exp(-0.5 * ((x - m) / s) ** 2) + c
+
+
+def _peak_by(x: Array, a: float, m: float, s: float, c: float) -> Array:
+    u = (x - m) / s
+    e = np.exp(-0.5 * u * u)
+    return _columns(x, e, a * e * u / s, a * e * u * u / s, 1.0)
+
+
+def _sine(x: Array, a: float, w: float, p: float) -> Array:
+    return a * np.sin(w * x + p)
+
+
+def _sine_by(x: Array, a: float, w: float, p: float) -> Array:
+    return _columns(x, np.sin(w * x + p), a * x * np.cos(w * x + p), a * np.cos(w * x + p))
+
+
+def _power(x: Array, a: float, k: float, c: float) -> Array:
+    return a * x**k + c
+
+
+def _power_by(x: Array, a: float, k: float, c: float) -> Array:
+    return _columns(x, x**k, a * x**k * np.log(x), 1.0)
+
+
+def _two_decays(x: Array, a: float, b: float, c: float, d: float) -> Array:
+    return a * np.exp(-b * x) + c * np.exp(-d * x)
+
+
+def _two_decays_by(x: Array, a: float, b: float, c: float, d: float) -> Array:
+    e, f = np.exp(-b * x), np.exp(-d * x)
+    return _columns(x, e, -a * x * e, f, -c * x * f)
+
+
+CURVES = {
+    "line": Curve(_line, lambda x, a, b: _columns(x, x, 1.0), (2.0, 1.0), (1.0, 0.0), (0.0, 4.0)),
+    "decay": Curve(_decay, _decay_by, (2.0, 1.3, 0.5), (1.0, 1.0, 0.0), (0.0, 4.0)),
+    "peak": Curve(_peak, _peak_by, (2.0, 2.0, 0.5, 0.3), (1.0, 1.6, 0.8, 0.0), (0.0, 4.0)),
+    "sine": Curve(_sine, _sine_by, (1.5, 2.0, 0.3), (1.0, 2.1, 0.0), (0.0, 6.0)),
+    "power": Curve(_power, _power_by, (1.5, 1.7, 0.5), (1.0, 1.0, 0.0), (0.1, 4.0)),
+    "two decays": Curve(_two_decays, _two_decays_by, (2.0, 3.0, 1.0, 0.4), (1.0, 2.0, 1.0, 0.2), (0.0, 6.0)),
+}
+
+
+def calls(curve: Curve, n: int) -> Iterator[tuple[str, str, Callable[[], Array], Callable[[], Array]]]:
+    """Function, derivatives, and SciPy's call and ours, which return the parameters."""
+    rng = np.random.default_rng([SEED, n])
+    x = np.linspace(*curve.range, n)
+    y = curve.f(x, *curve.truth) + 0.1 * rng.standard_normal(n)
+    start = np.array(curve.start)
+    for derivatives, jac in (("differences", None), ("Jacobian", curve.jac)):
+        by: Any = "2-point" if jac is None else lambda t: curve.jac(x, *t)
+
+        def residuals(t: Array) -> Array:
+            return curve.f(x, *t) - y
+
+        yield (
+            "curve_fit", derivatives,
+            lambda jac=jac: optimize.curve_fit(curve.f, x, y, start, jac=jac)[0],
+            lambda jac=jac: problm.curve_fit(curve.f, x, y, start, jac=jac)[0],
+        )  # fmt: skip
+        yield (
+            "least_squares", derivatives,
+            lambda by=by: optimize.least_squares(residuals, start, by).x,
+            lambda by=by: problm.least_squares(residuals, start, by).x,
+        )  # fmt: skip
+
+
+def timed(call: Callable[[], Array], least: float = 0.01) -> tuple[float, Array]:
+    """CPU seconds of a call, the mean of as many as take ``least`` seconds, and its answer."""
+    count, began = 0, time.process_time()
+    while True:
+        answer = call()
+        count += 1
+        if (seconds := time.process_time() - began) >= least:
+            return seconds / count, answer
+
+
+def measure(theirs: Callable[[], Array], ours: Callable[[], Array], repeats: int) -> dict[str, Any]:
+    """Seconds of both, in turn, their ratio, and the largest difference of the parameters, relatively."""
+    times: dict[str, list[float]] = {"scipy": [], "problm": []}
+    theirs(), ours()
+    for _ in range(repeats):
+        seconds, expected = timed(theirs)
+        times["scipy"].append(seconds)
+        seconds, found = timed(ours)
+        times["problm"].append(seconds)
+    middle = {name: median(values) for name, values in times.items()}
+    apart = float(np.max(np.abs(found - expected) / np.abs(expected)))
+    return {**middle, "ratio": middle["scipy"] / middle["problm"], "apart": apart}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--largest", type=int, default=SIZES[-1])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("-o", "--output", type=Path, default=record.RESULTS)
+    arguments = parser.parse_args()
+    began = time.perf_counter()
+    rows: list[dict[str, Any]] = []
+    for n in (n for n in SIZES if n <= arguments.largest):
+        for name, curve in CURVES.items():
+            for function, derivatives, theirs, ours in calls(curve, n):
+                found = measure(theirs, ours, arguments.repeats)
+                rows.append({"n": n, "model": name, "function": function, "derivatives": derivatives, **found})
+                print(f"{function}, {derivatives}, {name}, N = {n:,}: {found['ratio']:.2f}", flush=True)
+    cells = []
+    for n in sorted({row["n"] for row in rows}):
+        for function in ("curve_fit", "least_squares"):
+            for derivatives in ("differences", "Jacobian"):
+                key = {"n": n, "function": function, "derivatives": derivatives}
+                mine = [row for row in rows if all(row[k] == v for k, v in key.items())]
+                ratios = record.spread([row["ratio"] for row in mine])
+                slowest = min(mine, key=lambda row: row["ratio"])["model"]
+                cells.append(
+                    [f"{n:,}", function, derivatives, record.told(ratios), slowest,
+                     f"{max(row['apart'] for row in mine):.0e}"]
+                )  # fmt: skip
+    text = [
+        "# SciPy's calls, with nothing but the name changed",
+        "NumPy functions of whole arrays, no `data=`, SciPy's defaults (`curve_fit`: MINPACK, `least_squares`: trf), "
+        "six models of two to four parameters. CPU time of the whole call on one thread. *Ratio*: SciPy's time over "
+        "ProBLM's, median (least to greatest) over the models; above one ProBLM is faster. *Apart*: largest relative "
+        "difference of a parameter.",
+        markdown_table(["N", "function", "derivatives", "ratio", "least with", "apart"], cells),
+    ]
+    record.write(
+        arguments.output, "scipy_calls", text, rows, record.about(seconds=time.perf_counter() - began, seed=SEED)
+    )
+
+
+if __name__ == "__main__":
+    main()
