@@ -185,6 +185,31 @@ def test_fit_options(folder, inside):
     assert re.search(r"c +0\.5 \(fixed\)", done.stdout)
 
 
+def test_fit_with_the_papers_test(folder, inside):
+    def decisions(*acceptance):
+        done = inside("fit", folder / "decay.csv", *MODEL, "--json", "--no-output", *acceptance)
+        assert done.returncode == 0, done.stderr
+        return set(json.loads(done.stdout)["history"]["decision"])
+
+    assert decisions("--acceptance", "full") == {"accept"}
+    assert "undo, grow" in decisions("--acceptance", "paper")  # alpha = 0.9: the first batch fails its test
+
+
+def test_an_unknown_acceptance_is_refused_by_all_commands(folder, photos, inside):
+    wrong = ["--acceptance", "papers", "--no-output"]
+    commands = [
+        ["fit", folder / "decay.csv", *MODEL],
+        ["align", photos / "a.png", photos / "b.png"],
+        *([name, folder / "matches.csv"] for name in ("essential", "homography", "fundamental")),
+    ]
+    for command in commands:
+        done = inside(*command, *wrong)
+        assert done.returncode == 2, command
+        assert "did you mean 'paper'" in done.stderr, done.stderr
+    done = inside("essential", folder / "matches.csv", "-K", folder / "K.txt", "--acceptance", "paper", "--no-output")
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_scale_of_a_loss_may_be_found(folder, inside):
     given = ["fit", folder / "decay.csv", *MODEL, "--loss", "cauchy", "--no-output", "--json", "--f-scale"]
     done = inside(*given, "auto")
@@ -590,8 +615,12 @@ def test_bundle(inside, tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out" / "result.json").read_text())["rmse"] < 1e-3
     assert len(read_colmap(tmp_path / "out" / "model").points) == 40
-    done = inside("bundle", tmp_path / "absent", "--no-output")
-    assert done.returncode == 2
+    relaxed = inside("bundle", tmp_path / "model", "--acceptance", "paper-relaxed", "--json", "--no-output")
+    assert relaxed.returncode == 0, relaxed.stderr
+    assert json.loads(relaxed.stdout)["history"]["batch_size"][0] < 40
+    for wrong in (["absent"], ["model", "--acceptance", "papers"]):
+        done = inside("bundle", tmp_path / wrong[0], *wrong[1:], "--no-output")
+        assert done.returncode == 2
 
 
 def test_shuffle(inside, tmp_path):

@@ -10,6 +10,7 @@ import typer
 
 from ..report import page
 from .common import (
+    Acceptance,
     Debug,
     Folder,
     Force,
@@ -22,6 +23,7 @@ from .common import (
     Seed,
     Threads,
     Voice,
+    given,
     optional,
 )
 from .exits import DONE, NOT_CONVERGED, Bad, interruption, leave
@@ -46,6 +48,7 @@ def command(
     overlay: Annotated[
         str, typer.Option("--overlay", help="checkerboard, red-cyan, blend or difference.")
     ] = "checkerboard",
+    acceptance: Acceptance = None,
     max_time: MaxTime = None,
     threads: Threads = None,
     seed: Seed = 0,
@@ -69,8 +72,7 @@ def command(
     folder = None if no_output else _folder(output or Path("align"), [image1, image2, mask1, mask2], force, voice)
     options: dict[str, Any] = {"loss": loss, "color": color, "threads": threads, "rng": seed}
     options |= {"levels": _whole(levels), "initial": _start(initial), "mask1": _mask(mask1), "mask2": _mask(mask2)}
-    if max_time is not None:
-        options["max_time"] = max_time
+    options |= given(acceptance=acceptance, max_time=max_time)
     with voice.progress() as progress:
         warp = align(image1, image2, model, **options, callback=progress)
     voice.say(str(warp))

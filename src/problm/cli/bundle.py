@@ -9,6 +9,7 @@ import typer
 
 from ..report import page
 from .common import (
+    Acceptance,
     Debug,
     Folder,
     Force,
@@ -22,6 +23,7 @@ from .common import (
     Threads,
     Voice,
     dumps,
+    given,
     optional,
     outcome,
 )
@@ -36,6 +38,7 @@ def command(
     loss: LossName = "linear",
     f_scale: Annotated[float, typer.Option("--f-scale", help="Scale of the loss in pixels.")] = 1.0,
     max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Largest number of iterations.")] = 1000,
+    acceptance: Acceptance = None,
     max_time: MaxTime = None,
     threads: Threads = None,
     seed: Seed = 0,
@@ -64,8 +67,7 @@ def command(
     model = read_colmap(source) if source.is_dir() else read_bal(source)
     groups: Any = intrinsics.split(",") if "," in intrinsics else intrinsics
     options: dict[str, Any] = {"max_iter": max_iter, "rng": seed, "threads": threads, "loss": loss, "f_scale": f_scale}
-    if max_time is not None:
-        options["max_time"] = max_time
+    options |= given(acceptance=acceptance, max_time=max_time)
     with voice.progress() as progress:
         fit = bundle_adjustment(model, intrinsics=groups, **options, callback=progress)
     voice.say(str(fit))

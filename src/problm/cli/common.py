@@ -31,6 +31,13 @@ Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Number of
 MaxTime = Annotated[
     float | None, typer.Option("--max-time", help="Seconds after which the best point so far is reported.")
 ]
+Acceptance = Annotated[
+    str | None,
+    typer.Option(
+        "--acceptance",
+        help="Test of a step on a batch: holdout (default), full, paper, paper-relaxed, hoeffding-serfling, ...",
+    ),
+]
 LossName = Annotated[str, typer.Option("--loss", help="linear, huber, soft_l1, cauchy, tukey, truncated, ...")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -136,6 +143,11 @@ def same_file(a: Path, b: str | Path) -> bool:
     with suppress(OSError):
         return os.path.samefile(a, b)
     return False
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given on the command line."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def interval(option: str, name: str, text: str) -> tuple[float, float]:

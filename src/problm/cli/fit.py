@@ -10,6 +10,7 @@ import typer
 
 from ..report.text import report
 from .common import (
+    Acceptance,
     Debug,
     Folder,
     Force,
@@ -23,6 +24,7 @@ from .common import (
     Threads,
     Voice,
     dumps,
+    given,
     interval,
     optional,
     outcome,
@@ -68,6 +70,7 @@ def command(
     method: Annotated[
         str, typer.Option("--method", help="problm (growing batches) or lm (always all rows).")
     ] = "problm",
+    acceptance: Acceptance = None,
     nan: Annotated[str, typer.Option("--nan", help="raise or omit rows with a NaN.")] = "raise",
     max_time: MaxTime = None,
     max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Largest number of iterations.")] = 1000,
@@ -96,7 +99,7 @@ def command(
     absolute = absolute_sigma and sigma is not None
     options: dict[str, Any] = {
         "loss": loss, "f_scale": _scale(f_scale), "method": method, "max_iter": max_iter, "threads": threads,
-        "rng": seed,
+        "rng": seed, **given(acceptance=acceptance),
     }  # fmt: skip
     data = (sigma, nan, max_memory, cluster)
     if (model is None) == (peaks is None):
@@ -110,7 +113,7 @@ def command(
                 raise Bad("--peaks finds its own starts and bounds: leave out --start, --bounds, --fix and --accuracy")
             found, rows = fit_peaks(file, peaks, variables, data, absolute, options)
         else:
-            options |= {"accuracy": accuracy} | ({} if max_time is None else {"max_time": max_time})
+            options |= {"accuracy": accuracy, **given(max_time=max_time)}
             found, rows = fit_formula(file, str(model), variables, data, (start, bounds, fix), absolute, options)
     result = found.result
     goodness = rows.goodness(found.model, result)

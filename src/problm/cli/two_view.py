@@ -10,7 +10,23 @@ import numpy as np
 import typer
 
 from ..report import page
-from .common import Debug, Folder, Force, Json, MaxTime, NoOutput, Output, Quiet, Seed, Threads, Voice, dumps, optional
+from .common import (
+    Acceptance,
+    Debug,
+    Folder,
+    Force,
+    Json,
+    MaxTime,
+    NoOutput,
+    Output,
+    Quiet,
+    Seed,
+    Threads,
+    Voice,
+    dumps,
+    given,
+    optional,
+)
 from .exits import DONE, NOT_CONVERGED, Bad, interruption, leave
 
 Matches = Annotated[Path, typer.Argument(help="CSV, text, NPY or NPZ; rows x1 y1 x2 y2.")]
@@ -31,6 +47,7 @@ def essential(
     robust: Robust = True,
     starts: Starts = "minimal",
     images: Images = None,
+    acceptance: Acceptance = None,
     max_time: MaxTime = None,
     threads: Threads = None,
     seed: Seed = 0,
@@ -54,7 +71,7 @@ def essential(
     def estimate(x1: Any, x2: Any, **options: Any) -> Any:
         return essential_matrix(x1, x2, *cameras, **options)
 
-    voice, options = Voice(json, quiet), _options(threshold, robust, starts, max_time, threads, seed)
+    voice, options = Voice(json, quiet), _options(threshold, robust, starts, acceptance, max_time, threads, seed)
     folder = None if no_output else _folder(output, [matches, intrinsics, *(images or ())], force, voice)
     _run(estimate, matches, images, options, folder, voice)
 
@@ -66,6 +83,7 @@ def homography(
     robust: Robust = True,
     starts: Starts = "minimal",
     images: Images = None,
+    acceptance: Acceptance = None,
     max_time: MaxTime = None,
     threads: Threads = None,
     seed: Seed = 0,
@@ -82,7 +100,7 @@ def homography(
     """
     from ..vision.two_view.homography import homography as fit
 
-    voice, options = Voice(json, quiet), _options(threshold, robust, starts, max_time, threads, seed)
+    voice, options = Voice(json, quiet), _options(threshold, robust, starts, acceptance, max_time, threads, seed)
     folder = None if no_output else _folder(output, [matches, *(images or ())], force, voice)
     _run(fit, matches, images, {**options, "error": error}, folder, voice)
 
@@ -93,6 +111,7 @@ def fundamental(
     robust: Robust = True,
     starts: Starts = "minimal",
     images: Images = None,
+    acceptance: Acceptance = None,
     max_time: MaxTime = None,
     threads: Threads = None,
     seed: Seed = 0,
@@ -109,13 +128,19 @@ def fundamental(
     """
     from ..vision.two_view.fundamental import fundamental_matrix
 
-    voice, options = Voice(json, quiet), _options(threshold, robust, starts, max_time, threads, seed)
+    voice, options = Voice(json, quiet), _options(threshold, robust, starts, acceptance, max_time, threads, seed)
     folder = None if no_output else _folder(output, [matches, *(images or ())], force, voice)
     _run(fundamental_matrix, matches, images, options, folder, voice)
 
 
 def _options(
-    threshold: str, robust: bool, starts: str, max_time: float | None, threads: int | None, seed: int
+    threshold: str,
+    robust: bool,
+    starts: str,
+    acceptance: str | None,
+    max_time: float | None,
+    threads: int | None,
+    seed: int,
 ) -> dict[str, Any]:
     cut: float | str = threshold
     if threshold != "auto":
@@ -124,7 +149,7 @@ def _options(
         except ValueError:
             raise Bad(f"--threshold must be a number or auto, got {threshold!r}") from None
     options = {"threshold": cut, "robust": robust, "starts": starts, "rng": seed, "threads": threads or 1}
-    return options if max_time is None else {**options, "max_time": max_time}
+    return {**options, **given(acceptance=acceptance, max_time=max_time)}
 
 
 def _file(path: Path) -> Path:
