@@ -229,6 +229,25 @@ def test_esm_averages_the_gradients_on_batches_only() -> None:
         np.testing.assert_allclose(mixed[chosen, 0, column][inside], expected[inside], rtol=1e-6, atol=1e-9)
 
 
+def test_esm_everywhere_is_esm_on_all_pixels() -> None:
+    first, second = pair()
+    exact, averaged, everywhere = (
+        AlignmentProblem(first, second, linearization=name, outside=0.2, threads=1)
+        for name in ("forward", "esm", "esm-everywhere")
+    )
+    theta, n, k = exact.point(MATRIX), exact.n, 500
+    two: list[Any] = [p.linearize(theta, 0, k, outer=False, costs=None) for p in (averaged, everywhere)]
+    assert np.array_equal(two[0].gradient, two[1].gradient)
+    # On all pixels: the sum of two batches is what the averaged gradients give for all.
+    rest = everywhere.linearize(theta, k, n, outer=False, costs=None)
+    whole, plain = (p.linearize(theta, 0, n, outer=False, costs=None) for p in (everywhere, exact))
+    np.testing.assert_allclose(whole.gradient, (two[1] + rest).gradient, rtol=1e-9)
+    assert whole.cost == plain.cost
+    assert not np.allclose(whole.gradient, plain.gradient, rtol=1e-3)
+    with pytest.raises(ValueError, match="linearization='ecm'"):
+        AlignmentProblem(first, second, linearization="ecm")
+
+
 def test_threads_do_not_change_a_bit() -> None:
     big = [Image(texture((400, 500), k), 1.0) for k in range(2)]
     results = []

@@ -36,6 +36,7 @@ BAND = 2.0
 """Width in pixels of the band along the border of image 2 in which the weight of a pixel falls to zero."""
 
 _LEAST_TILE = 6.0
+_LINEARIZATIONS = ("forward", "esm", "esm-everywhere")
 
 
 class AlignmentProblem(CompiledProblem):
@@ -47,8 +48,10 @@ class AlignmentProblem(CompiledProblem):
     model : one of `problm.vision.alignment.warps.MODELS`.
     photometric : whether gain and bias are parameters as well, after those of the warp.
     loss : robust loss on the norm of a pixel's residual, in units of the images' values.
-    linearization : ``"forward"``, the exact gradient always; or ``"esm"``, averaged gradients on batches and the exact
-        one for all pixels, so that convergence, which is only declared there, is convergence of the cost.
+    linearization : ``"forward"``, the exact gradient always; ``"esm"``, averaged gradients on batches and the exact
+        one for all pixels, so that convergence, which is only declared there, is convergence of the cost; or
+        ``"esm-everywhere"``, averaged gradients for all pixels, too. That is the paper's setting, for reproduction
+        only: averaged gradients do not vanish at the minimum, so solves end above it.
     outside : k, the residual of a pixel outside image 2.
     threads : number of threads; None: as many as there are cores.
     rng : random seed or Generator for the order of the pixels.
@@ -69,6 +72,10 @@ class AlignmentProblem(CompiledProblem):
         rng: np.random.Generator | int | None = 0,
         pixels: NDArray[np.int32] | None = None,
     ) -> None:
+        if linearization not in _LINEARIZATIONS:
+            raise ValueError(
+                f"linearization={linearization!r} is not known; choose one of {', '.join(_LINEARIZATIONS)}"
+            )
         self.image1, self.image2, self.model = image1, image2, model
         self.frame = Frame.of(image1.shape, image2.shape)
         self.outside = outside
@@ -85,6 +92,7 @@ class AlignmentProblem(CompiledProblem):
         self.nothing_to_see = weights is not None and not weights.any()
         """Whether image 2 has no pixel with valid ones around it."""
         program = _program(image1, image2, model, photometric, weights)
+        program[ak.P_ESM] = linearization == "esm-everywhere"
         constants = _constants(image1, image2, self.frame, outside)
         kernel = Kernel(
             ak.warp_evaluator,
