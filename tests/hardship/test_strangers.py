@@ -491,3 +491,59 @@ def test_archives_whose_names_are_no_text(tmp_path):
     for read in (load_arrays, open_source, read_matches, read_intrinsics):
         with pytest.raises(ValueError, match=r"a\.npz cannot be read as an archive"):
             read(path)
+
+
+# --- headers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("read", [read_columns, open_source, load_arrays, read_matches, read_intrinsics])
+def test_headers_that_announce_gigabytes(tmp_path, version, read):
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"\x93NUMPY" + bytes([version, 0]) + (2**31 - 1).to_bytes(4, "little") + b"{" * 1000)
+    with little_memory(1 << 20), pytest.raises(ValueError, match=r"a\.npy.*header is longer than"):
+        read(path)
+
+
+@pytest.mark.parametrize("shape", ["(True,)", "(-1,)", "(1.0,)", "('3',)", "(None,)", "[3]", "3"])
+@pytest.mark.parametrize("read", [read_columns, open_source, load_arrays, read_matches])
+def test_shapes_that_are_none(tmp_path, shape, read):
+    path = tmp_path / "a.npy"
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}".encode()
+    path.write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + X.tobytes())
+    with pytest.raises(ValueError, match=r"a\.npy"):
+        read(path)
+
+
+def test_members_of_archives_are_no_paths(tmp_path):
+    path = tmp_path / "sub" / "a.npz"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("../loot.npy", "/tmp/loot.npy", "a\n\x1b[2J.npy"):  # noqa: S108
+            archive.writestr(name, _npy((1000,), data=X.tobytes()))
+    assert len(open_source(path).read(0, 10)) == 3
+    assert len(load_arrays(path)) == 3
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.npz", "sub"]
+
+
+@pytest.mark.parametrize("size", ["6_40", "\u0666\u0664\u0660", "9" * 5000, "1e3", "-1", "0x10"])
+def test_whole_numbers_are_spelt_as_files_spell_them(tmp_path, size):
+    (tmp_path / "cameras.txt").write_text(f"1 PINHOLE {size} 480 500 500 320 240\n")
+    (tmp_path / "images.txt").write_text("1 1 0 0 0 0 0 0 1 a.png\n1 2 1\n")
+    (tmp_path / "points3D.txt").write_text("1 0 0 1 0 0 0 0 1 0\n")
+    with pytest.raises(ValueError, match=r"cameras\.txt, line 1: size must be a whole number"):
+        read_colmap(tmp_path)
+
+
+@posix
+@pytest.mark.parametrize("form", ["psd", "fits", "ico", "pdf", "sgi"])
+def test_pictures_of_other_formats_are_not_opened(tmp_path, form):
+    Image = pytest.importorskip("PIL.Image")
+    heads = {"psd": b"8BPS\0\1" + bytes(100), "fits": b"SIMPLE  =                    T" + b" " * 3000}
+    path = tmp_path / "a.png"
+    if form in heads:
+        path.write_bytes(heads[form])
+    else:
+        Image.new("L", (64, 64)).save(path, format=form)
+    with pytest.raises(ValueError, match="cannot be read as an image"):
+        read_image(path, "image1")

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..support.files import explained, open_regular, refuse_holes
-from ..support.npy import sound_parquet
+from ..support.npy import read_header, sound_parquet
 from .arrow import float64_column
 
 Array = NDArray[Any]
@@ -310,6 +310,10 @@ def _lines(path: Path, layout: _Layout) -> Iterator[tuple[int, list[str]]]:
 
 
 def _npy_columns(path: Path) -> dict[str, Array]:
+    with open_regular(path) as file:
+        if file.read(6) == b"\x93NUMPY":  # otherwise an archive, or nothing that NumPy reads
+            file.seek(0)
+            read_header(path, file, "it")
     try:
         with np.errstate(over="raise"):  # a shape whose product overflows
             array = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -9,6 +9,7 @@ before memory is allocated.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import struct
@@ -31,6 +32,8 @@ _DAMAGE = (
     UnicodeDecodeError,
 )  # fmt: skip
 _PIECE = 1 << 24
+_LONGEST_HEADER = 10_000
+"""Bytes of the header of an array, as in NumPy."""
 
 
 @contextmanager
@@ -59,12 +62,15 @@ def read_header(path: str | os.PathLike[str], file: Any, name: str) -> tuple[tup
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+        length = file.read(2 if version == (1, 0) else 4)
+        if int.from_bytes(length, "little") > _LONGEST_HEADER:  # NumPy would take memory for whatever is announced
+            raise ValueError(f"its header is longer than {_LONGEST_HEADER} bytes")
+        shape, fortran, dtype = read(io.BytesIO(length + file.read(int.from_bytes(length, "little"))))
     except _DAMAGE:
         raise
     except Exception as error:  # a hostile header makes NumPy's parser raise almost anything
         raise ValueError(f"{os.fspath(path)}: {name} cannot be read as an array: {error}") from None
-    if any(length < 0 for length in shape):
+    if any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"{os.fspath(path)}: {name} cannot be read as an array: its shape is {shape}")
     return shape, fortran, dtype
 

@@ -169,7 +169,7 @@ def _data_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _whole(path: Path, line: int, what: str, text: str, low: int = 0, high: int = 2**62) -> int:
     try:
-        value = int(text)
+        value = int(text) if text.isascii() and "_" not in text else low - 1
     except ValueError:
         value = low - 1
     if not low <= value <= high:
