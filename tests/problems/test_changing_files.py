@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -71,3 +74,30 @@ def test_parquet_that_changes_under_a_solve(tmp_path, rows, change):
 
 def test_files_that_stay_are_no_matter(rows):
     assert problm.least_squares(curve, START, data=rows, max_memory="2MB").success
+
+
+CUT = """
+import os, sys
+import numpy as np
+import problm
+
+table = np.asarray(np.load("table.npy", mmap_mode="r"))
+model = problm.formula("a*exp(-b*x) + c")
+if sys.argv[1] == "function":
+    model = lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y
+how = dict(data=(table[:, 0], table[:, 1]), acceptance="full", damping="gain-ratio")
+assert problm.least_squares(model, [1.0, 1.0, 0.0], **how).nit > 1
+try:
+    problm.least_squares(model, [1.0, 1.0, 0.0], callback=lambda s: os.truncate("table.npy", 200_000), **how)
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("kind", ["function", "formula"])
+def test_a_memory_map_that_is_cut_short(tmp_path, kind):
+    """Noticed before the next pass; in the middle of one it ends the process, as with any map."""
+    np.save(tmp_path / "table.npy", np.column_stack([np.linspace(0.0, 5.0, 60_000), np.linspace(2.0, 0.3, 60_000)]))
+    done = subprocess.run([sys.executable, "-c", CUT, kind], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"table\.npy was cut short while being read: 200000 of \d+ bytes", done.stdout)

@@ -142,6 +142,7 @@ class CompiledProblem(SampledProblem):
 
     def _everything(self) -> NDArray[np.int64]:
         """Descriptor of the user's columns in place; kept together with converted copies."""
+        self.data.check_files()
         if self._whole is None:
             columns = [loadable(c) for c in self.data.columns]
             self._whole = describe(columns), columns

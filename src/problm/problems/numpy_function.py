@@ -140,6 +140,8 @@ class FunctionProblem(Problem):
         done, total = self._noted()
         total = total or 0.0
         together = None
+        if self.data is not None:
+            self.data.check_files()
         if self._comparison is not None and self.journal is None:
             together = self._comparison.together(theta)
         for k, (start, stop, rows) in enumerate(self._chunks(0, self.n)[done:], done + 1):

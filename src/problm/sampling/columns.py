@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,9 +37,11 @@ class SampledColumns:
         self._kept = 0
         self._buffers: list[NDArray[np.generic]] = []
         self._table: Index | None = None  # descriptors of the buffers
+        self._maps = _mapped_files(self.columns)
 
     def rows(self, lo: int, hi: int) -> tuple[NDArray[np.generic], ...]:
         """Columns at the positions [lo, hi), each of shape (hi - lo, ...)."""
+        self.check_files()
         if lo == 0 and hi == self.n:
             return self.columns
         if hi == self.n and hi > self._kept:
@@ -59,6 +62,7 @@ class SampledColumns:
         The arrays must be kept alive while they are read. Below n they are the gathered arrays, which are described
         once for all batches and hold-out blocks that they hold.
         """
+        self.check_files()
         if hi == self.n and (lo == 0 or hi > self._kept):
             rows = self.rows(lo, hi)
             return describe(rows), 0, rows
@@ -67,6 +71,15 @@ class SampledColumns:
         if self._table is None:
             self._table = describe(self._buffers)
         return self._table, lo, self._buffers
+
+    def check_files(self) -> None:
+        """Raise an OSError if a file that a column is a memory map of was cut short since: touching what it has lost
+        would end the process."""
+        for path, size in self._maps.items():
+            if os.path.getsize(path) < size:
+                raise OSError(
+                    f"{path} was cut short while being read: {os.path.getsize(path)} of {size} bytes are left"
+                )
 
     def keeps(self, buffer: NDArray[np.generic]) -> bool:
         """Whether this array still holds the gathered rows of the first column."""
@@ -97,6 +110,18 @@ class SampledColumns:
 
     def _empty(self, j: int, rows: int) -> NDArray[np.generic]:
         return np.empty((rows, *self.columns[j].shape[1:]), dtype=self._types[j])
+
+
+def _mapped_files(columns: Sequence[NDArray[Any]]) -> dict[str, int]:
+    """Files that arrays, or what they are views of, are memory maps of, and their sizes."""
+    found: dict[str, int] = {}
+    for array in columns:
+        base: Any = array
+        while isinstance(base, np.ndarray):
+            if isinstance(base, np.memmap) and base.filename is not None:
+                found[os.fspath(base.filename)] = 0
+            base = base.base
+    return {path: os.path.getsize(path) for path in found if os.path.exists(path)}
 
 
 def gather(column: NDArray[Any], index: Index, out: NDArray[Any]) -> None:
