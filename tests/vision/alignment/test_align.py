@@ -17,14 +17,15 @@ from scipy.ndimage import gaussian_filter, map_coordinates
 import problm
 from problm import align
 from problm.linalg.normal import Normal
-from problm.losses import LOSSES
+from problm.losses import LOSSES, Loss
 from problm.problems.secant import SecantProblem
 from problm.solver.loop import solve
 from problm.solver.problem import Problem
-from problm.vision.alignment.levels import Guess
+from problm.vision.alignment.levels import Guess, Levels
 from problm.vision.alignment.result import OVERLAYS, Level
 from problm.vision.alignment.search import Search
 from problm.vision.alignment.warps import MODELS, corner_error, corners, nearest, transform
+from problm.vision.images.image import read_image
 
 Array = NDArray[np.float64]
 TRUTH = {
@@ -338,6 +339,16 @@ def test_a_late_search_takes_one_pass_over_the_full_resolution() -> None:
     assert len(late.levels) <= 2  # the coarsest, if there is one, and the finest
     assert late.result.jacobian_passes == 1.0
     assert late.result.nit == 0
+
+
+def test_steps_at_the_full_resolution_are_limited_unless_the_user_says_how_many() -> None:
+    first, second = (read_image(i, "image1") for i in photographs(TRUTH["translation"]))
+    common: dict[str, Any] = {
+        "model": "affine", "loss": Loss.named("linear"), "scaled": False, "linearization": "esm", "secant": True,
+        "outside": None, "threads": 1, "rng": 0, "began": 0.0,
+    }  # fmt: skip
+    assert Levels(first, second, options={}, **common).settings(30_000, 0)["max_iter"] == 500
+    assert Levels(first, second, options={"max_iter": 7}, **common).settings(30_000, 0)["max_iter"] == 7
 
 
 def test_parallax_is_said() -> None:

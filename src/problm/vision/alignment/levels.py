@@ -49,8 +49,9 @@ _REMAINING = 0.5
 """Step that may remain at the end, in standard errors of the parameters."""
 _NOISE = 4.0
 """The same at the end of a sample: with eight parameters, half of such a step is noise of the sample."""
-_ROUGH = {"ftol": 1e-8, "xtol": 1e-8}
-"""Used on interpolated images, which are rough: there only the change of the cost by a step is meaningful."""
+_ROUGH = {"ftol": 1e-8, "xtol": 1e-8, "max_iter": 500}
+"""Used on interpolated images, which are rough: there only the change of the cost by a step is meaningful,
+and images that do not belong together can keep a solve busy for thousands of steps."""
 _COARSE = {"ftol": 1e-4, "max_iter": 60}
 _UP = np.array([[2.0, 0.0, 0.5], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]])
 _DOWN = np.linalg.inv(_UP)
