@@ -94,7 +94,8 @@ def _honest(run: Run, status: Status) -> Status:
     before = run.problem.linearize(start, 0, run.problem.n, outer=False, costs=None).hessian
     sizes = sizes_at(run, start)
     far = np.abs(x) > _FAR * np.maximum(np.abs(start), 1.0)
-    gone = _gone(before.diagonal() * sizes**2, normal.hessian.diagonal() * sizes**2)
+    with np.errstate(all="ignore"):
+        gone = _gone(before.diagonal() * sizes**2, normal.hessian.diagonal() * sizes**2)
     lost = _lost_directions(before, normal.hessian, sizes)
     if (far & (gone | (lost > _PART).any(axis=0))).any():
         return Status.RUNS_AWAY
@@ -112,7 +113,10 @@ def _lost_directions(before: Array, now: Array, sizes: Array) -> Array:
     empty if H is sparse."""
     if not isinstance(now, np.ndarray):
         return np.zeros((0, now.shape[0]))
-    before, now = before * sizes * sizes[:, None], now * sizes * sizes[:, None]
+    with np.errstate(all="ignore"):
+        before, now = before * sizes * sizes[:, None], now * sizes * sizes[:, None]
+    if not (np.isfinite(before).all() and np.isfinite(now).all()):
+        return np.zeros((0, len(now)))
     scale = 1.0 / np.sqrt(np.maximum(now.diagonal(), 1e-300))
     values, vectors = np.linalg.eigh(now * scale * scale[:, None])
     largest = float(before.diagonal().max(initial=0.0))
