@@ -9,6 +9,7 @@ import pytest
 from problm.manifolds import rotation_exp, rotation_log, skew, tangent_basis
 from problm.solver.result import Status
 from problm.vision.two_view import models as tv
+from problm.vision.two_view import robust as estimation
 from problm.vision.two_view.essential import essential_matrix
 from problm.vision.two_view.fundamental import fundamental_matrix
 from problm.vision.two_view.homography import homography
@@ -412,6 +413,39 @@ class TestCovariance:
         ratio = np.sqrt(np.diag(np.cov(np.array(samples).T)) / np.diag(np.mean(predicted, axis=0)))
         assert (ratio > 0.75).all()
         assert (ratio < 1.35).all()
+
+
+class TestVeryManyMatches:
+    """A random sample goes through search, levels and turns; everything takes the last turns only."""
+
+    @pytest.mark.parametrize("function", [essential_matrix, homography])
+    def test_the_sample_ends_where_everything_does(self, function):
+        views = two_views(60_000, inliers=0.6, seed=80, plane=function is homography)
+        K = (views.K,) if function is essential_matrix else ()
+        ours, full = (function(views.x1, views.x2, *K, **o) for o in ({}, {"acceptance": "full"}))
+        assert ours.status == full.status == "ok"
+        assert np.mean(ours.inliers == full.inliers) > 0.999
+        if function is essential_matrix:
+            step = np.r_[rotation_log(full.R @ ours.R.T), tangent_basis(ours.t).T @ full.t]
+        else:
+            step = np.linalg.lstsq(ours.tangents, (full.H - ours.H).ravel())[0]
+        assert step @ np.linalg.solve(ours.covariance, step) / len(step) < 0.3**2
+        assert ours.result.n == pytest.approx(36_000, rel=0.02)  # the last solve is on all inliers
+
+    def test_few_solves_are_on_everything(self, monkeypatch):
+        views, sizes = two_views(60_000, inliers=0.6, seed=81), []
+        refine = estimation.refine
+        monkeypatch.setattr(estimation, "refine", lambda *args: sizes.append(len(args[2][0])) or refine(*args))
+        essential_matrix(views.x1, views.x2, views.K)
+        assert 1 <= sum(n > estimation.SAMPLE for n in sizes) <= 3
+        sizes.clear()
+        essential_matrix(views.x1, views.x2, views.K, initial=(views.R, views.t))
+        assert 1 <= sum(n > estimation.SAMPLE for n in sizes) <= 3
+
+    def test_nothing_is_found_in_chance(self):
+        views = two_views(50_000, inliers=0.6, seed=82)
+        shuffled = np.random.default_rng(0).permutation(views.x2)
+        assert essential_matrix(views.x1, shuffled, views.K, max_starts=300).status == "no consensus"
 
 
 class TestResult:

@@ -21,7 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jit import types
+from ...losses import Loss
 from ...manifolds import compiled
+from .models import Frame, Model, two_view_problem
+from .result import residual_norms
 
 _f8, _i8 = types.float64, types.int64
 
@@ -146,3 +149,41 @@ def _frequency(x: Array) -> Array | None:
     counts = np.empty(len(key))
     counts[order] = np.bincount(group)[group]
     return counts
+
+
+def squared_movement(before: Array, after: Array, cut: float, model: Model) -> float:
+    """How far a solve moved, in standard errors, squared: the mean over the parameters, by the errors of its matches.
+
+    ``|J step|^2 / sigma^2`` is the squared length of a step in the metric of the inverse covariance.
+    """
+    sigma = cut / inlier_quantile(model.freedom)
+    return float(((after - before) ** 2).sum()) / (model.dim * sigma**2)
+
+
+def significance(
+    model: Model, frame: Frame, theta: Array, x: Array, inliers: Flags, cut: float, rng: np.random.Generator
+) -> tuple[float, float]:
+    """`log_chance` of the consensus and the share of re-paired matches that the model accepts."""
+    if len(x) > 20_000:  # more than enough to distinguish a model from chance
+        some = rng.choice(len(x), 20_000, replace=False, shuffle=False)
+        x, inliers = x[some], inliers[some]
+    weights = vote_weights(x)
+    accepted = accepted_by_chance(model, frame, theta, x, weights, cut, rng)
+    n, k = float(weights.sum()), float(weights[inliers].sum())
+    return log_chance(n, k, accepted, model.sample), accepted
+
+
+def accepted_by_chance(
+    model: Model, frame: Frame, theta: Array, x: Array, weights: Array, cut: float, rng: np.random.Generator
+) -> float:
+    """Share of re-paired matches within the threshold, at least what their number can resolve."""
+    n = len(x)
+    repeats = max(1, min(20, 10_000 // n))
+    # All at once: for few matches the overhead of a call dominates.
+    shift = np.concatenate([rng.permutation(n) for _ in range(repeats)])
+    mixed = np.concatenate([np.tile(x[:, :2], (repeats, 1)), x[shift, 2:]], axis=1)
+    inside = residual_norms(two_view_problem(model, [mixed], frame, Loss.named("linear")), theta) < cut
+    w = np.minimum(np.tile(weights, repeats), weights[shift])
+    # A point paired with its own partner by accident is a true match.
+    inside &= shift != np.tile(np.arange(n), repeats)
+    return max(float(w[inside].sum()), 1.0) / float(w.sum())

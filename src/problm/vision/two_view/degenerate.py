@@ -122,8 +122,9 @@ def rotation_only(
     cut : threshold of its Sampson error.
     chance : share of re-paired matches that it accepts.
     """
-    kept = x if inliers is None else x[inliers]
-    few = kept[:: max(1, len(kept) // _LOOK_AT)]
+    flags = np.ones(len(x), dtype=bool) if inliers is None else inliers
+    rows = np.flatnonzero(flags)
+    few = x[rows[:: max(1, len(rows) // _LOOK_AT)]]
     wide = _threshold(cut)
     # Real parallax is many times the noise, so a few matches suffice to detect it.
     if _near_a_rotation(pose, frame.A1, frame.back, few, 6.0 * wide) < 0.5:
@@ -134,13 +135,12 @@ def rotation_only(
     guesses = [_align(maps.transform(few)).ravel(), R.ravel(), (2.0 * np.outer(t, t) @ R - R).ravel()]
     near = [float(np.mean(_errors(TURN, maps, few, guess) < 3.0 * wide)) for guess in guesses]
     result = solve(
-        two_view_problem(TURN, [kept], maps, as_loss("truncated", 2.0 * wide)),
+        two_view_problem(TURN, [x[rows]], maps, as_loss("truncated", 2.0 * wide)),
         guesses[int(np.argmax(near))],
         acceptance="full",
         max_iter=50,
     )
     errors = _errors(TURN, maps, x, result.x)
-    flags = np.ones(len(x), dtype=bool) if inliers is None else inliers
     return _judge(result.x.reshape(3, 3), errors, wide, flags, chance, 2)
 
 

@@ -33,6 +33,7 @@ Flags = NDArray[np.bool_]
 
 _PAIRS = 8000  # number of re-paired matches
 _NEAR = 500  # number of those nearest to their epipolar lines, whose depths are used
+VOTERS = 10_000  # matches that vote for one of the four poses
 _NEIGHBOURS = 2.0  # expected number of wrong matches in an interval of depths
 
 
@@ -45,7 +46,10 @@ class Depths:
     def likely(self, theta: Array, rays: Array, inliers: Flags, cut: float) -> Flags:
         """(n,) the inliers, within ``cut`` of their epipolar lines, in front of both cameras of the pose that most
         of them vote for, at a likely depth."""
-        pose, kept = choose_pose(pose_of(self.model, theta), rays, inliers)
+        step = max(1, len(rays) // VOTERS)
+        pose, _ = choose_pose(pose_of(self.model, theta), np.ascontiguousarray(rays[::step]), inliers[::step])
+        depths = _inverse_depths(pose, rays)
+        kept = inliers & (depths > 0.0)
         problem, mixed = self._by_chance
         errors = residual_norms(problem, theta)
         place = min(_NEAR, len(errors) - 1)
@@ -55,12 +59,14 @@ class Depths:
         wrong = (len(rays) - kept.sum()) * len(chance) / len(errors) * cut / window
         if wrong < 1.0:
             return kept
-        u = np.searchsorted(chance, _inverse_depths(pose, rays[kept])) / len(chance)
+        place = np.searchsorted(chance, depths[kept])
+        # On the scale of chance depths have as many values as there are depths by chance: all inliers are counted once.
+        u = np.arange(len(chance) + 1) / len(chance)
         half = 0.5 * _NEIGHBOURS / wrong
         low, high = np.maximum(u - half, 0.0), np.minimum(u + half, 1.0)
-        ordered = np.sort(u)
-        like = np.searchsorted(ordered, high, side="right") - np.searchsorted(ordered, low)
-        kept[kept] = like > 2.0 * wrong * (high - low)
+        below = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=len(u)))])
+        like = below[np.searchsorted(u, high, side="right")] - below[np.searchsorted(u, low)]
+        kept[kept] = (like > 2.0 * wrong * (high - low))[place]
         return kept
 
     @cached_property

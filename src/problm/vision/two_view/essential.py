@@ -26,7 +26,7 @@ from ...problems.compiled import CompiledProblem
 from ...support.suggest import suggest
 from .consensus import inlier_quantile
 from .degenerate import Simpler, rotation_only, undetermined
-from .depths import Depths
+from .depths import VOTERS, Depths
 from .kernels import cross_product
 from .matches import check_intrinsics, check_matches, inverse_intrinsics, undistort
 from .models import ESSENTIAL, ESSENTIAL_ANGLES, Frame, Model, angles_from_pose, pose_of, two_view_problem
@@ -77,8 +77,9 @@ def essential_matrix(
     distortion : coefficients (k1, k2, p1, p2[, k3..k6]) of the lens, or a pair of them for the two images. Points are
         undistorted first, and errors are pixels of the undistorted images.
     loss : robust loss of the refinement (see `problm.Loss`); its scale is the threshold.
-    levels : levels of graduated non-convexity, each solved on all matches. None: 5 from ``initial``, or as many as that
-        takes; after a search, which ends near the minimum, a short descent.
+    levels : levels of graduated non-convexity, each solved on all matches, or on a random sample of 10,000 where there
+        are many more. None: 5 from ``initial``, or as many as that takes; after a search, which ends near the minimum,
+        a short descent.
     starts : ``"minimal"`` (five-point samples) or ``"random"`` (no RANSAC: descent from random poses).
     max_starts, confidence : when the search ends; see `problm.vision.two_view.search.SearchOptions`.
     parameterization : ``"manifold"``, or ``"angles"`` for the paper's five angles, which have singularities.
@@ -207,10 +208,11 @@ def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
     model, frame = task.model, task.frame
     x = task.matches()
     depths = Depths(model, frame, x)
-    fit = fit_robust(model, frame, task.a, task.b, task.settings, theta, depths.likely)
+    fit = fit_robust(model, frame, task.a, task.b, task.settings, theta, depths.likely, x)
     if fit is None or not fit.chance < 0.0:
         return _nothing(task, time.perf_counter() - began, fit)
-    pose, _ = choose_pose(pose_of(model, fit.theta), frame.transform(x[fit.inliers]))
+    voters = np.flatnonzero(fit.inliers)
+    pose, _ = choose_pose(pose_of(model, fit.theta), frame.transform(x[voters[:: max(1, len(voters) // VOTERS)]]))
     simpler = rotation_only(frame, pose, x, fit.inliers, fit.threshold, fit.accepted)
     kept = fit.errors[fit.inliers] if fit.errors is not None else np.zeros(1)
     return _result(task, fit, pose, simpler, float(kept @ kept) / max(1, len(kept)), began)

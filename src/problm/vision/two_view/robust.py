@@ -15,6 +15,8 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    confirms, the best of the surrounding minima is sought (`_explore`).
 6. The consensus is compared with chance (`consensus.log_chance`).
 
+Of very many matches a random sample goes through all of this first; everything then takes the last turns only.
+
 Nothing here is specific to E, F or H: `models.Model` describes them.
 """
 
@@ -31,17 +33,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...losses import Loss, as_loss
+from ...problems.compiled import CompiledProblem
 from ...sampling.order import as_generator
 from ...solver.graduated import graduated
 from ...solver.loop import solve
 from ...solver.options import Options
 from ...solver.result import Result
-from .consensus import estimate_threshold, inlier_quantile, log_chance, vote_weights
+from .consensus import estimate_threshold, significance, squared_movement
 from .loss_width import WIDTHS, best_width
 from .matches import extent
 from .models import Frame, Model, two_view_problem
 from .result import error_norms, residual_norms
-from .search import Pool, SearchOptions, candidates, find
+from .search import Pool, SearchOptions, candidates, find, levels_from, settle
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -57,6 +60,13 @@ SMALL = 50_000
 """Number of matches up to which the refinement uses all of them from its first step: the loop then takes more time than
 the rows, so fewer iterations are better than fewer rows."""
 _ON_THE_WAY = 1e-4  # ftol of solves that others follow
+SAMPLE = 10_000
+"""Number of matches that very many are represented by: the search, the levels and all turns but the last ones."""
+_MANY = 4
+"""Samples in what counts as very many matches."""
+_STILL = 0.1
+"""Squared standard errors that a turn moves the model of very many matches by, at which turns end: from there on they
+exchange matches at the limits of likely depths for ever."""
 _TURNS = 8  # of noise, inliers and model at the end; three or four are usual
 _SAMPLES = 128  # minimal samples of the inliers, of which three are followed
 
@@ -212,6 +222,7 @@ def fit_robust(
     settings: Settings,
     initial: Array | None = None,
     believe: Believe | None = None,
+    x: Array | None = None,
 ) -> Fit | None:
     """Fit a model to matches with outliers; None if no candidate was found.
 
@@ -219,90 +230,144 @@ def fit_robust(
     ----------
     initial : point of the model's manifold that replaces the search.
     believe : further condition on inliers.
+    x : (N, 4) the matches once more, as float64, if they are there.
     """
     began = time.perf_counter()
-    rng, search = settings.rng, settings.search
-    x = np.concatenate([x1, x2], axis=1, dtype=np.float64)
-    coarse = cut = settings.threshold or COARSE * extent(x)
+    x = np.concatenate([x1, x2], axis=1, dtype=np.float64) if x is None else x
+    task = _Task(model, frame, x1, x2, x, settings, believe, began)
+    some = task.some()
+    if some is not None:
+        head = fit_robust(model, frame, x1[some], x2[some], settings, initial, believe, x[some])
+        if head is not None and head.chance < 0.0:
+            return task.finished(head.theta, head.threshold, head.loss.scale / head.threshold, None, None, head.starts)
+    rng = settings.rng
+    coarse = cut = settings.threshold or task.coarse
     pool = Pool(model, frame, x, rng)
     theta, starts = initial, 0
     if theta is None:
-        found = find(pool, cut, search, rng, any_scale=settings.threshold is None)
+        found = find(pool, cut, settings.search, rng, any_scale=settings.threshold is None)
         if found is None:
             return None
         theta, starts = found.theta, found.starts
     if settings.threshold is None and initial is None:
-        theta, cut = _settle(pool, theta, cut)
-
-    def solve_on(columns: list[Points], start: Array, loss: Loss, levels: int, last: bool = True) -> Result:
-        options = dict(settings.options) if last else {"ftol": _ON_THE_WAY, **settings.options}
-        if search.max_time < math.inf:
-            options["max_time"] = max(search.max_time - (time.perf_counter() - began), 1e-4)
-        return refine(model, frame, columns, start, loss, levels, settings.threads, rng, options)
-
-    loss = as_loss(settings.loss, cut)
+        theta, cut = settle(pool, theta, coarse)
     result: Result | None = None
     if initial is None and settings.levels is None:
         theta = pool.walk_to(theta, cut, pool.n, 10)
     else:
-        levels = settings.levels or _levels(pool.errors(theta), cut)
-        result = solve_on([x1, x2], theta, loss, levels, last=False)
+        levels = settings.levels or levels_from(pool.errors(theta), cut)
+        result = task.solve([x1, x2], theta, as_loss(settings.loss, cut), levels, last=False)
         if settings.threshold is None and initial is not None:
             # From a user's start the noise can only be estimated after the solve.
             cut = estimate_threshold(error_norms(result), cut, model.freedom)
-            loss = as_loss(settings.loss, cut)
-            result = solve_on([x1, x2], result.x, loss, 2, last=False)
+            result = task.solve([x1, x2], result.x, as_loss(settings.loss, cut), 2, last=False)
         theta = result.x
-    local = frame.transform(x)
-    squares = two_view_problem(model, [x1, x2], frame, _SQUARES)
-    inliers = _inliers(residual_norms(squares, theta), theta, local, cut, believe)
-    if inliers.sum() > model.dim:
-        before, wide = None, 0.0
-        lonely = believe is None and model.freedom == 1  # only the distance from a line identifies inliers
-        errors = residual_norms(squares, theta)
-        for turn in range(_TURNS):
-            last, errors = errors, residual_norms(squares, theta)
-            if turn == 1 and (lonely or _moved(last[before], errors[before], cut, model) > 1.0):
-                theta = _explore(pool, theta, cut, believe, rng)
-                errors = residual_norms(squares, theta)
-            if settings.threshold is None:
-                cut = estimate_threshold(errors, coarse, model.freedom)
-            if not wide:
-                inliers = _inliers(errors, theta, local, WIDTHS[-1] * cut, believe)
-                wide = best_width(x[inliers], errors[inliers], theta, cut, settings.loss, model, frame)
-            inliers = _inliers(errors, theta, local, wide * cut, believe)
-            if inliers.sum() <= model.dim or (before is not None and np.array_equal(inliers, before)):
-                break
-            loss = as_loss(settings.loss, wide * cut)
-            result = solve_on([x[inliers]], theta, loss, 1)
-            theta, before = result.x, inliers
-    if result is None:  # hardly any match agrees: there is nothing to refine, and the comparison with chance fails
-        result = solve_on([x1, x2], theta, loss, 1)
-    errors = residual_norms(squares, result.x)
-    inliers = _inliers(errors, result.x, local, cut, believe)
-    chance, accepted = _significance(model, frame, result.x, x, inliers, cut, rng)
-    return Fit(result.x, cut, loss, result, errors, inliers, chance, accepted, starts, time.perf_counter() - began)
+    return task.finished(theta, cut, 0.0, result, pool, starts)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Matches, and how to fit a model to them."""
+
+    model: Model
+    frame: Frame
+    x1: Points
+    x2: Points
+    x: Array
+    """(N, 4) matches."""
+    settings: Settings
+    believe: Believe | None
+    began: float
+
+    @cached_property
+    def local(self) -> Array:
+        """(N, 4) matches in the model's coordinates."""
+        return self.frame.transform(self.x)
+
+    @cached_property
+    def squares(self) -> CompiledProblem:
+        return two_view_problem(self.model, [self.x1, self.x2], self.frame, _SQUARES)
+
+    @cached_property
+    def coarse(self) -> float:
+        """Threshold of a search without one."""
+        return COARSE * extent(self.x[:: max(1, len(self.x) // SAMPLE)])
+
+    def some(self) -> NDArray[np.intp] | None:
+        """Matches to begin with: a random sample of very many, None for all of them."""
+        if not self.many or "acceptance" in self.settings.options:
+            return None
+        return np.sort(self.settings.rng.choice(len(self.x), SAMPLE, replace=False, shuffle=False))
+
+    @property
+    def lonely(self) -> bool:
+        """Whether only the distance from a line identifies inliers."""
+        return self.believe is None and self.model.freedom == 1
+
+    @property
+    def many(self) -> bool:
+        """Whether a sample of the matches tells nearly all; not of F, which wrong matches pull along flat valleys."""
+        return len(self.x) >= _MANY * SAMPLE and not self.lonely
+
+    def inliers(self, errors: Array, theta: Array, cut: float) -> Flags:
+        """(N,) which matches agree with a model."""
+        return _inliers(errors, theta, self.local, cut, self.believe)
+
+    def solve(self, columns: list[Points], start: Array, loss: Loss, levels: int, last: bool = True) -> Result:
+        """Solve on these matches in the time that is left."""
+        settings, most = self.settings, self.settings.search.max_time
+        options = dict(settings.options) if last else {"ftol": _ON_THE_WAY, **settings.options}
+        if most < math.inf:
+            options["max_time"] = max(most - (time.perf_counter() - self.began), 1e-4)
+        return refine(self.model, self.frame, columns, start, loss, levels, settings.threads, settings.rng, options)
+
+    def finished(
+        self, theta: Array, cut: float, wide: float, result: Result | None, pool: Pool | None, starts: int
+    ) -> Fit:
+        """The fit from a model near the solution: noise, inliers and model in turn.
+
+        Parameters
+        ----------
+        wide : scale of the last loss, in thresholds; 0: to be chosen.
+        result : the last solve, if there was one.
+        pool : matches to explore other minima with; None: not necessary.
+        """
+        model, settings, x = self.model, self.settings, self.x
+        loss = as_loss(settings.loss, cut)
+        errors = residual_norms(self.squares, theta)
+        if wide or self.inliers(errors, theta, cut).sum() > model.dim:
+            before = None
+            for turn in range(_TURNS):
+                last, errors = errors, residual_norms(self.squares, theta) if turn else errors
+                moved = math.inf if before is None else squared_movement(last[before], errors[before], cut, model)
+                if turn == 1 and pool is not None and (self.lonely or moved > 1.0):
+                    theta, moved = _explore(pool, theta, cut, self.believe, settings.rng), math.inf
+                    errors = residual_norms(self.squares, theta)
+                if moved < _STILL and self.many:
+                    break
+                if settings.threshold is None:
+                    cut = estimate_threshold(errors, self.coarse, model.freedom)
+                if not wide:
+                    inliers = self.inliers(errors, theta, WIDTHS[-1] * cut)
+                    wide = best_width(x[inliers], errors[inliers], theta, cut, settings.loss, model, self.frame)
+                inliers = self.inliers(errors, theta, wide * cut)
+                if inliers.sum() <= model.dim or (before is not None and np.array_equal(inliers, before)):
+                    break
+                loss = as_loss(settings.loss, wide * cut)
+                result = self.solve([x[inliers]], theta, loss, 1)
+                theta, before = result.x, inliers
+        if result is None:  # hardly any match agrees: there is nothing to refine, and the comparison with chance fails
+            result = self.solve([self.x1, self.x2], theta, loss, 1)
+        errors = residual_norms(self.squares, result.x)
+        inliers = self.inliers(errors, result.x, cut)
+        chance, accepted = significance(model, self.frame, result.x, x, inliers, cut, settings.rng)
+        seconds = time.perf_counter() - self.began
+        return Fit(result.x, cut, loss, result, errors, inliers, chance, accepted, starts, seconds)
 
 
 def _inliers(errors: Array, theta: Array, local: Array, cut: float, believe: Believe | None) -> Flags:
     inliers = errors < cut
     return inliers if believe is None else believe(theta, local, inliers, cut)
-
-
-def _moved(before: Array, after: Array, cut: float, model: Model) -> float:
-    """How far a solve moved, in standard errors, squared: the mean over the parameters, by the errors of its matches.
-
-    ``|J step|^2 / sigma^2`` is the squared length of a step in the metric of the inverse covariance.
-    """
-    sigma = cut / inlier_quantile(model.freedom)
-    return float(((after - before) ** 2).sum()) / (model.dim * sigma**2)
-
-
-def _levels(errors: Array, cut: float) -> int:
-    """Levels from a start: five, or more if less than a tenth of the matches lie within half of the widest loss."""
-    tenth = len(errors) // 10
-    near = float(np.partition(errors, tenth)[tenth])
-    return max(5, 1 + math.ceil(math.log2(max(2.0 * near / cut, 1.0))))
 
 
 def _explore(pool: Pool, theta: Array, cut: float, believe: Believe | None, rng: np.random.Generator) -> Array:
@@ -331,44 +396,3 @@ def _explore(pool: Pool, theta: Array, cut: float, believe: Believe | None, rng:
         if cost < lowest:
             theta, lowest = point, cost
     return theta
-
-
-def _settle(pool: Pool, theta: Array, coarse: float) -> tuple[Array, float]:
-    """Estimate the noise around a candidate and refine it, until the threshold no longer shrinks."""
-    cut = coarse
-    for k in range(6):
-        before = cut
-        cut = estimate_threshold(pool.errors(theta), coarse, pool.model.freedom)
-        if k and cut > 0.9 * before:
-            break
-        theta = pool.walk_to(theta, cut, 2000, 5)
-    return theta, cut
-
-
-def _significance(
-    model: Model, frame: Frame, theta: Array, x: Array, inliers: Flags, cut: float, rng: np.random.Generator
-) -> tuple[float, float]:
-    """`log_chance` of the consensus and the share of re-paired matches that the model accepts."""
-    weights = vote_weights(x)
-    if len(x) > 20_000:  # more than enough to distinguish a model from chance
-        some = rng.permutation(len(x))[:20_000]
-        x, inliers, weights = x[some], inliers[some], weights[some]
-    accepted = accepted_by_chance(model, frame, theta, x, weights, cut, rng)
-    n, k = float(weights.sum()), float(weights[inliers].sum())
-    return log_chance(n, k, accepted, model.sample), accepted
-
-
-def accepted_by_chance(
-    model: Model, frame: Frame, theta: Array, x: Array, weights: Array, cut: float, rng: np.random.Generator
-) -> float:
-    """Share of re-paired matches within the threshold, at least what their number can resolve."""
-    n = len(x)
-    repeats = max(1, min(20, 10_000 // n))
-    # All at once: for few matches the overhead of a call dominates.
-    shift = np.concatenate([rng.permutation(n) for _ in range(repeats)])
-    mixed = np.concatenate([np.tile(x[:, :2], (repeats, 1)), x[shift, 2:]], axis=1)
-    inside = residual_norms(two_view_problem(model, [mixed], frame, _SQUARES), theta) < cut
-    w = np.minimum(np.tile(weights, repeats), weights[shift])
-    # A point paired with its own partner by accident is a true match.
-    inside &= shift != np.tile(np.arange(n), repeats)
-    return max(float(w[inside].sum()), 1.0) / float(w.sum())

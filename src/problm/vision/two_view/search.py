@@ -328,3 +328,22 @@ def random_points(model: Model, count: int, rng: np.random.Generator) -> Array:
         X = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]) + 0.1 * rng.normal(size=(3, 3))
         points.append(model.point(X))
     return np.array(points)
+
+
+def settle(pool: Pool, theta: Array, coarse: float) -> tuple[Array, float]:
+    """Estimate the noise around a candidate and refine it, until the threshold no longer shrinks."""
+    cut = coarse
+    for k in range(6):
+        before = cut
+        cut = estimate_threshold(pool.errors(theta), coarse, pool.model.freedom)
+        if k and cut > 0.9 * before:
+            break
+        theta = pool.walk_to(theta, cut, 2000, 5)
+    return theta, cut
+
+
+def levels_from(errors: Array, cut: float) -> int:
+    """Levels from a start: five, or more if less than a tenth of the matches lie within half of the widest loss."""
+    tenth = len(errors) // 10
+    near = float(np.partition(errors, tenth)[tenth])
+    return max(5, 1 + math.ceil(math.log2(max(2.0 * near / cut, 1.0))))
