@@ -147,3 +147,10 @@ def test_poses_that_are_not(t, robust):
     pose = problm.essential_matrix(*images(scene("general", rng), TURN, t, 0.5, rng), K, robust=robust)
     assert pose.status == "ok"
     assert pose.rotation_error(TURN) < 0.2
+
+
+def test_a_minimum_at_which_the_derivative_vanishes_is_one():
+    """The cost rises to both sides, although no residual depends on the parameter there."""
+    fit = problm.least_squares(lambda x: x**2 + 5.0, [2.0])
+    assert fit.success
+    assert abs(fit.x[0]) < 1e-5

@@ -96,6 +96,8 @@ def _honest(run: Run, status: Status) -> Status:
     far = np.abs(x) > _FAR * np.maximum(np.abs(start), 1.0)
     with np.errstate(all="ignore"):
         gone = _gone(before.diagonal() * sizes**2, normal.hessian.diagonal() * sizes**2)
+    for j in np.flatnonzero(gone):
+        gone[j] = not _between_higher_costs(run, int(j), float(sizes[j]))
     lost = _lost_directions(before, normal.hessian, sizes)
     if (far & (gone | (lost > _PART).any(axis=0))).any():
         return Status.RUNS_AWAY
@@ -106,6 +108,15 @@ def _honest(run: Run, status: Status) -> Status:
 def _gone(before: Array, now: Array) -> NDArray[np.bool_]:
     """(d,) mask of parameters that lost their influence, by the diagonal of H; not those that never had any."""
     return (before > _SEEN * float(before.max(initial=0.0))) & (now <= _GONE * before)
+
+
+def _between_higher_costs(run: Run, j: int, size: float) -> bool:
+    """Whether the cost rises to both sides of a parameter: a minimum at which its derivatives vanish, as of x^2 + 5."""
+    step = np.zeros(run.problem.dim)
+    step[j] = 0.01 * size
+    least = run.system.cost * run.problem.n * (1.0 + 1e-9)
+    sides = (run.space.inside(run.problem.retract(run.batch.theta, s)) for s in (step, -step))
+    return all(run.problem.cost(point) > least for point in sides)
 
 
 def _lost_directions(before: Array, now: Array, sizes: Array) -> Array:
