@@ -35,6 +35,7 @@ import problm
 from ..harness import record
 from ..harness.summary import markdown_table
 from .fault_kinds import at_once, changing_files, full_disk, workers_lost
+from .load import small
 
 ROWS = 400_000
 EVERY = 0.1
@@ -148,8 +149,18 @@ def interrupts(count: int, data: tuple[Any, Any], folder: Path, rng: random.Rand
 TITLES = {
     "kill": "kill -9", "interrupt": "Control-C", "disk": "Disk full", "files": "Files changed, cut short or replaced",
     "threads": "Threads", "processes": "Processes", "workers": "Workers of a cluster killed",
+    "memory": "Memory over many solves",
 }  # fmt: skip
-COUNTS = {"kill": 100, "interrupt": 200, "disk": 50, "files": 60, "threads": 120, "processes": 60, "workers": 5}
+COUNTS = {
+    "kill": 100,
+    "interrupt": 200,
+    "disk": 50,
+    "files": 60,
+    "threads": 120,
+    "processes": 60,
+    "workers": 5,
+    "memory": 1_000_000,
+}
 
 
 def measure(part: str, count: int, folder: Path, rng: random.Random) -> dict[str, Any]:
@@ -164,7 +175,15 @@ def measure(part: str, count: int, folder: Path, rng: random.Random) -> dict[str
         return changing_files(count, folder, rng)
     if part == "workers":
         return workers_lost(count, rng)
+    if part == "memory":
+        return memory(small(count))
     return at_once(part, 8, count)
+
+
+def memory(found: dict[str, Any]) -> dict[str, Any]:
+    """Resident memory from `bench.studies.load.small`: formulas, every tenth a NumPy function."""
+    before, *later = found["memory_MB"]
+    return {"solves": found["count"], "wrong": found["failed"], "MB before": before, "MB after": max(later)}
 
 
 def page(found: dict[str, dict[str, Any]]) -> list[str]:
