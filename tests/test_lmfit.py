@@ -184,3 +184,56 @@ def test_a_model_that_looks_beyond_its_row():
     out = problm.lmfit.fit(model, y, x=x, a=1.0, k=1.0)
     assert out.problm.row_wise is False
     assert out.best_values["k"] == pytest.approx(model.fit(y, x=x, a=1.0, k=1.0).best_values["k"], rel=1e-5)
+
+
+def test_lmfit_knows_the_method(peaks, tmp_path):
+    model, start, x, y = peaks
+    ours = model.fit(y, start, x=x, method="problm", fit_kws={"max_iter": 200})
+    same_fit(ours, model.fit(y, start, x=x))
+    assert type(ours) is lmfit.model.ModelResult
+    assert ours.method == "problm"
+    assert ours.problm.certified
+    low, best, high = (v for _, v in ours.conf_interval(p_names=["g_center"], sigmas=[1])["g_center"])
+    assert low < best < high  # by lmfit's own method, which does not know our options
+    ours.fit()
+    assert ours.method == "problm"
+    lmfit.model.save_modelresult(ours, tmp_path / "fit.sav")
+    assert lmfit.model.load_modelresult(tmp_path / "fit.sav").best_values == pytest.approx(ours.best_values)
+    line = lmfit.minimize(
+        lambda p, x, y: p["a"] * x + p["b"] - y, lmfit.create_params(a=1, b=0), args=(x, 3 * x), method="problm"
+    )
+    assert line.params["a"].value == pytest.approx(3)
+    assert lmfit.minimize(lambda p: p["a"] - x, lmfit.create_params(a=1)).method == "leastsq"
+
+
+def test_residuals_that_are_no_numbers_follow_lmfits_policy():
+    x = np.linspace(0.0, 5.0, 200)
+    y = np.where(np.arange(200) % 50 == 7, np.nan, 2.0 * x)
+    params = lmfit.create_params(a=1)
+    fcn = lambda p, x, y: p["a"] * x - y  # noqa: E731
+    with pytest.raises(ValueError, match="NaN values detected"):
+        lmfit.minimize(fcn, params, args=(x, y), method="problm")
+    out = lmfit.minimize(fcn, params, args=(x, y), method="problm", nan_policy="omit")
+    assert out.ndata == 196
+    assert out.params["a"].value == pytest.approx(2.0)
+
+
+def test_a_minimizer_that_was_aborted_says_so(peaks):
+    model, start, x, y = peaks
+    out = model.fit(y, start, x=x, method="problm", iter_cb=lambda params, count, *_, **__: count == 2)
+    assert out.aborted
+    assert out._abort
+    assert not out.success
+
+
+def test_bounds_are_tried_both_ways():
+    """Two peaks and one-sided bounds, none of them active at the end: within bounds alone another minimum is found."""
+    x = np.linspace(-10, 10, 1000)
+    model = GaussianModel(prefix="a_") + GaussianModel(prefix="b_") + lmfit.models.ConstantModel()
+    truth = {"a_amplitude": 7.1, "a_center": 1.1, "a_sigma": 2.4, "b_amplitude": 12.2, "b_center": 2.5, "b_sigma": 0.5}
+    y = model.eval(x=x, c=1.01, **truth) + 5e-6 * np.random.default_rng(0).standard_normal(x.size)
+    start = model.make_params(a_amplitude=3, a_center=1, a_sigma=2, b_amplitude=1, b_center=2.6, b_sigma=1, c=1.88)
+    start["a_center"].max = 1.5
+    start["b_center"].min = 2.0
+    out = model.fit(y, start, x=x, method="problm")
+    assert out.chisqr < 1e-6
