@@ -25,7 +25,7 @@ def curve(made: Made) -> Solvable:
     retract = made.manifold.retract if made.manifold is not None else None
 
     def problem(seed: int, loss: Loss) -> Problem:
-        return FunctionProblem(made.fun, made.jac, made.data, dim, loss, retract=retract, rng=seed)
+        return batched(FunctionProblem(made.fun, made.jac, made.data, dim, loss, retract=retract, rng=seed))
 
     return Solvable(problem, made.starts, extra=made)
 
