@@ -15,7 +15,7 @@ level that failed does no harm. Only the finest is solved to convergence (`probl
 **Again.** An end at which the images do not correlate is not believed (`problm.vision.alignment.doubt`), and an end
 that fits worse than the start is none. Then the search is repeated: with ``"auto"`` from features and from phase
 correlation, and from the start itself with fewer levels, down to the full resolution alone. The end whose fine
-structure fits best is returned.
+structure fits best is returned; the full resolution is solved only where the coarser levels promise a better one.
 
 The residual of pixels outside and the scale of a robust loss, which follow the fit from level to level, are checked
 again at the end of the finest level; if the fit has improved so much that k is off by a quarter, the level is solved
@@ -95,7 +95,9 @@ class Search:
         if initial in ("phase", "features") if named else False:
             start, text = self.elsewhere(str(initial), start)
         self.check_overlap(start)
-        tries = [self.attempt(start, self.depth(start, depth) if shallow else depth, text)]
+        first = self.attempt(start, self.depth(start, depth) if shallow else depth, text)
+        assert first is not None
+        tries = [first]
         at_start = self.judged(self.lit(start, 0, tries[0].fit), [], tries[0].fit, text).score
         others = self.others(start, text, depth, shallow, auto=named and initial == "auto")
         while True:
@@ -104,10 +106,11 @@ class Search:
             following = None if settled or self.levels.seconds_left <= 0.0 else next(others, None)
             if following is None:
                 return self.alignment(best)
-            tries.append(self.attempt(*following))
+            again = self.attempt(*following, beat=best.score)
+            tries += [] if again is None else [again]
 
-    def attempt(self, start: Guess, depth: int, text: str) -> Attempt:
-        """Search from one start, over so many levels."""
+    def attempt(self, start: Guess, depth: int, text: str, beat: float = -np.inf) -> Attempt | None:
+        """Search from one start, over so many levels; None if the coarser ones do not beat this score."""
         done: list[Level] = []
         coarsest = depth - 1
         guess = start.coarser(coarsest)
@@ -121,6 +124,8 @@ class Search:
                 guess, before = self.better(guess.finer(), before.finer(), level), guess.finer()
             if level > 0 and self.levels.late(self.levels.probe(level).n):
                 continue
+            if level == 0 < coarsest and self.judged(guess, [], fit, text).score <= beat:
+                return None
             guess, solved = self.levels.solve(guess, level, self.model, fit, first=coarsest == 0)
             done += solved
         done += self.refreshed(guess, done[-1], fit)
