@@ -121,11 +121,12 @@ class _Matrix(Wrapper):
         return self.inner.linearize(self.point(x), lo, hi, **options)
 
 
-def alignment(first: Any, second: Any, start: Array | None = None) -> Solvable:
+def alignment(first: Any, second: Any, start: Array | None = None, linearization: str = "esm") -> Solvable:
     """Photometric error of a homography, from a start in pixels (by default the identity).
 
-    Batches use the averaged gradients of the paper (ESM), all pixels together the exact gradient; LM and L-BFGS use
-    the exact gradient throughout.
+    Batches use the averaged gradients of the paper (ESM), all pixels together the exact gradient, so that LM uses it
+    throughout. With ``"esm-everywhere"``, LM averages, too. L-BFGS always gets the exact gradient: its line search
+    needs it.
     """
     from problm.vision.alignment.problem import AlignmentProblem
     from problm.vision.images.image import read_image
@@ -136,9 +137,14 @@ def alignment(first: Any, second: Any, start: Array | None = None) -> Solvable:
     outside = probe.sample(probe.point(at)).outside_level(LINEAR)
 
     def problem(seed: int, loss: Loss) -> Problem:
-        return AlignmentProblem(image1, image2, linearization="esm", loss=loss, outside=outside, threads=1, rng=seed)
+        return AlignmentProblem(
+            image1, image2, linearization=linearization, loss=loss, outside=outside, threads=1, rng=seed
+        )
 
-    flat = Flat(lambda seed, loss: _Matrix(problem(seed, loss)), lambda p: p[:8] / p[8], _Matrix.point)  # type: ignore[arg-type,return-value]
+    def exact(seed: int, loss: Loss) -> Problem:
+        return AlignmentProblem(image1, image2, loss=loss, outside=outside, threads=1, rng=seed)
+
+    flat = Flat(lambda seed, loss: _Matrix(exact(seed, loss)), lambda p: p[:8] / p[8], _Matrix.point)  # type: ignore[arg-type,return-value]
     instance = Solvable(problem, [probe.point(at)], flat=flat)
     instance.extra = {"image1": image1, "image2": image2, "problem": probe}
     return instance

@@ -20,15 +20,21 @@ LMS = ("lm", "lm-tenfold")
 
 def goals(records: Sequence[Record], reference: str = "best") -> dict[tuple[str, int], float]:
     """F* of each case and start: ``"best"`` is the lowest cost of any method from any start; ``"lm"`` is where the
-    better LM ends from the same start, for costs with so many minima that finding the lowest is luck."""
+    better LM ends from the same start, for costs with so many minima that finding the lowest is luck; the key of a
+    method is where that one ends."""
     best = best_costs(records)
     found = {}
     for r in records:
-        if "final" in r and (reference == "best" or r["method"] in LMS):
+        if "final" in r and (reference == "best" or r["method"] in _lms(reference)):
             key = (r["case"], r["start"])
             value = best[r["case"]] if reference == "best" else r["final"]
             found[key] = min(found.get(key, math.inf), value)
     return found
+
+
+def _lms(reference: str) -> Sequence[str]:
+    """The methods that others are compared with."""
+    return LMS if reference in ("best", "lm") else (reference,)
 
 
 def levels_table(
@@ -81,11 +87,12 @@ def ratios_to(
     fast: str,
     level: float,
     measure: Measure,
-    slow: Sequence[str] = LMS,
+    slow: Sequence[str] | None = None,
     reference: str = "best",
 ) -> list[float]:
-    """Ratio of what the better LM needs to what ``fast`` needs, for each case and start from which both arrive."""
-    goal = goals(records, reference)
+    """Ratio of what the better LM needs (or the reference) to what ``fast`` needs, for each case and start from which
+    both arrive."""
+    goal, slow = goals(records, reference), slow or _lms(reference)
     needed: dict[tuple[str, int], dict[str, float]] = {}
     for r in records:
         key = (r["case"], r["start"])

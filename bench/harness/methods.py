@@ -2,7 +2,8 @@
 
 All but the last are one call of the project's only loop with another acceptance policy. Starts, stopping rules and
 available information are the same. Only the damping differs where the paper has its own (``lambda I``, multiplied or
-divided by ten), and LM is run with both.
+divided by ten), and LM is run with both: with our trust region and extrapolated steps (``lm``), and as the paper has it
+(``lm-tenfold``).
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ def algorithm_1(instance: Solvable, start: int, seed: int, options: Mapping[str,
 
 
 # Colours that differ also for colour-blind eyes (Okabe and Ito).
-LM = Method("lm", "LM (gain ratio)", solving(acceptance="full"), "#000000")
+LM = Method("lm", "LM (trust region)", solving(acceptance="full"), "#000000")
 LM_TENFOLD = Method("lm-tenfold", "LM (λI, ×10)", solving(acceptance="full", damping="tenfold"), "#7f7f7f")
 PAPER = Method("paper", "ProBLM, Eq. 13", solving(acceptance=Paper()), "#0072b2")
 AUTHORS = Method("authors", "ProBLM, Eq. 13, α = 0", solving(acceptance=Paper(alpha=0.0)), "#56b4e9")
@@ -190,4 +191,6 @@ ALGORITHM_1 = Method("algorithm-1", "Algorithm 1 as printed", algorithm_1, "#8b0
 
 FIGURE = (LM, LM_TENFOLD, PAPER, RELAXED, PRINTED, DEFAULT)
 """Methods in the paper's figures, and ours."""
+PAPERS_OWN = (LM_TENFOLD, PAPER, RELAXED, PRINTED, LBFGS)
+"""What the paper compares: its LM, its method in both forms, the second also as printed, and L-BFGS."""
 EVERYTHING = (LM, LM_TENFOLD, PAPER, AUTHORS, RELAXED, RELAXED_0, PRINTED, DEFAULT)

@@ -7,7 +7,8 @@ import importlib
 from ..harness.run import Experiment
 
 NAMES = (
-    "alignment", "essential", "essential-robust", "conditions", "ransac", "bundle", "curves", "calibration", "scaling",
+    "alignment", "alignment-paper", "essential", "essential-robust", "conditions", "ransac", "bundle", "curves",
+    "calibration", "scaling",
 )  # fmt: skip
 """Experiments in the order of the paper's figures, then those that the paper does not show."""
 

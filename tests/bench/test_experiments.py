@@ -175,6 +175,23 @@ def test_plans_are_complete(name):
     assert len(set(keys)) == len(keys)
 
 
+def test_the_papers_setting_has_nothing_of_ours():
+    e = experiment("alignment-paper")
+    assert [m.key for m in e.methods] == ["lm-tenfold", "paper", "relaxed", "printed", "lbfgs"]
+    settings = Settings(None, "check")
+    theirs, ours = (experiment(n).cases(settings)[0].load() for n in ("alignment-paper", "alignment"))
+    at = theirs.starts[0]
+
+    def gradient(problem, theta):
+        return problem.linearize(theta, 0, problem.n, outer=False, costs=None).gradient
+
+    exact, averaged = (gradient(i.problem(0, i.loss), at) for i in (ours, theirs))
+    assert not np.allclose(exact, averaged, rtol=1e-3)  # at K = N
+    flat = [gradient(i.flat.problem(0, i.loss), i.flat.to_flat(at)) for i in (ours, theirs)]
+    assert np.array_equal(*flat)  # L-BFGS: exact in both
+    assert ours.cost(at) == theirs.cost(at)
+
+
 def test_unknown_experiments_are_refused(capsys):
     with pytest.raises(ValueError, match="there is no experiment 'nothing'"):
         experiment("nothing")
@@ -197,7 +214,7 @@ def test_random_poses_are_rotations_and_unit_vectors():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["conditions", "essential", "ransac", "bundle"])
+@pytest.mark.parametrize("name", ["alignment-paper", "conditions", "essential", "ransac", "bundle"])
 def test_experiments_run_from_end_to_end(name, tmp_path, capsys):
     public = tmp_path / "public"
     assert execute([name], Settings(None, "check", 11), tmp_path, workers=1, figures=False, publish=public) == 0
