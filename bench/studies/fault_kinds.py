@@ -91,7 +91,7 @@ def changing_files(count: int, folder: Path, rng: random.Random) -> dict[str, An
     def replaced(path: Path) -> None:
         new = path.with_name("new.npy")
         np.save(new, other[0])
-        os.replace(new, path)
+        new.replace(path)
 
     def solve(callback: Callable[[Any], None]) -> Any:
         return problm.least_squares(
