@@ -56,7 +56,7 @@ def decay(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_curve_fit():
-    x, y = decay(300_000)
+    x, y = decay(1_000_000)
     visited = entered(lambda: problm.curve_fit(problm.formula("a*exp(-b*x) + c"), x, y))
     assert set(steps("The walk of `curve_fit`")) - NOT_TRACED <= visited
 
