@@ -95,7 +95,8 @@ class Transcript:
                 if total < 0:
                     size = math.ceil(k**2 * (b - a) ** 2 * log / (2 * total**2 * (1 - self.alpha) ** 2))
         factor = 1 - self.alpha if self.printed else 1 / (1 - self.alpha)
-        return best >= factor * math.sqrt(k * log / 2), min(n, size)
+        # "K+ > K" (section 4.3), which Eq. 16 does not ensure where Eq. 18 as printed fails.
+        return best >= factor * math.sqrt(k * log / 2), min(n, max(k + 1, size))
 
     def converged(self, g: np.ndarray, h: np.ndarray, theta: np.ndarray, rows: np.ndarray) -> bool:
         scale = 1.0 if self.tau is None else 2.0  # psi is r^2 / 2 near zero

@@ -29,6 +29,15 @@ class Model:
     start: np.ndarray
     tau: float | None = None
 
+    def in_units(self, unit: float) -> Model:
+        """The same residuals in other units."""
+        return Model(
+            lambda t, rows: self.residuals(t, rows) / unit,
+            lambda t, rows: self.jacobian(t, rows) / unit,
+            self.start,
+            None if self.tau is None else self.tau / unit,
+        )
+
 
 def decay(rng: np.random.Generator) -> Model:
     x = rng.uniform(0.0, 4.0, N)
@@ -111,10 +120,12 @@ class Rows(Problem):
         return self.loss.cost(np.einsum("kp,kp->k", r, r))
 
 
-def both(make: Callable[[np.random.Generator], Model], seed: int, policy: Paper) -> tuple[list[Trace], list[Trace]]:
+def both(
+    make: Callable[[np.random.Generator], Model], seed: int, policy: Paper, unit: float = 1.0
+) -> tuple[list[Trace], list[Trace]]:
     """What the solver did with this policy, and what the transcription does."""
     rng = np.random.default_rng([seed, 7])
-    model, order = make(rng), rng.permutation(N)
+    model, order = make(rng).in_units(unit), rng.permutation(N)
     result = solve(
         Rows(model, order), model.start, acceptance=policy, gtol=TOLERANCE, rng=seed, keep_path=True, max_iter=400
     )
@@ -123,13 +134,13 @@ def both(make: Callable[[np.random.Generator], Model], seed: int, policy: Paper)
     ours = [Trace(*t) for t in zip(h.decision, h.batch_size, h.damping, h.path, strict=True)]
     relaxed = isinstance(policy, RelaxedPaper)
     # The paper's cost is twice ours, and so are the constants that bound its changes.
-    unit = 1.0 if model.tau is not None else 2.0
+    twice = 1.0 if model.tau is not None else 2.0
     own = policy.group_bounds
     paper = Transcript(
         model.residuals, model.jacobian, order, policy.first_batch(N, len(model.start)), TOLERANCE, model.tau,
         policy.delta, policy.alpha, policy.eta if relaxed else 0.5,
-        None if isinstance(policy.upper, str) else unit * policy.upper, policy.exponent, policy.groups,
-        None if own is None else {label: (unit * a, unit * b) for label, (a, b) in own.items()},
+        None if isinstance(policy.upper, str) else twice * policy.upper, policy.exponent, policy.groups,
+        None if own is None else {label: (twice * a, twice * b) for label, (a, b) in own.items()},
         policy.printed if relaxed else False,
     )  # fmt: skip
     return ours, algorithm_2(paper, model.start, seed) if relaxed else algorithm_1(paper, model.start)
@@ -156,10 +167,52 @@ def test_algorithm_2(make, alpha, seed):
     assert_same(*both(make, seed, RelaxedPaper(alpha=alpha)))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("unit", [1.0, 10.0, 30.0, 100.0])  # on which the printed test depends
 @pytest.mark.parametrize("make", MODELS)
-def test_algorithm_2_with_equation_18_as_printed(make, seed):
-    assert_same(*both(make, seed, RelaxedPaper(printed=True)))
+def test_algorithm_2_with_equation_18_as_printed(make, unit):
+    for seed, alpha in enumerate((0.9, 0.5, 0.0)):
+        assert_same(*both(make, seed, RelaxedPaper(printed=True, alpha=alpha, eta=0.2), unit))
+
+
+@pytest.mark.parametrize(("make", "constant"), [(similarity, 5.0), (robust_line, 10.0)])
+def test_the_bound_follows_the_distance_from_t0(make, constant):
+    for seed in range(3):
+        assert_same(*both(make, seed, RelaxedPaper(alpha=0.0, eta=0.9, upper=constant)))
+
+
+def far_off(rng: np.random.Generator) -> Model:
+    """A model that does not fit: large residuals at the minimum, and slow convergence."""
+    x = rng.uniform(0.0, 4.0, N)
+    y = 2.0 + 4.0 * np.cos(3.0 * x) + 0.5 * x
+
+    def residuals(t: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return (t[0] * np.exp(t[1] * x[rows]) - y[rows])[:, None]
+
+    def jacobian(t: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        e = np.exp(t[1] * x[rows])
+        return np.stack([e, t[0] * x[rows] * e], axis=1)[:, None, :]
+
+    return Model(residuals, jacobian, np.array([1.0, 0.0]))
+
+
+@pytest.mark.parametrize("make", [decay, far_off])
+def test_tenfold_on_all_rows_is_the_papers_lm(make):
+    model = make(np.random.default_rng(3))
+    order = np.arange(N)
+    result = solve(
+        Rows(model, order),
+        model.start,
+        acceptance="full",
+        damping="tenfold",
+        gtol=TOLERANCE,
+        keep_path=True,
+        max_iter=400,
+    )
+    h = result.history
+    ours = [Trace(*t) for t in zip(h.decision, h.batch_size, h.damping, h.path, strict=True)]
+    paper = Transcript(model.residuals, model.jacobian, order, N, TOLERANCE)
+    assert_same(ours, algorithm_1(paper, model.start))
+    assert len(ours) >= 6
 
 
 LABELS = np.arange(N) % 3
