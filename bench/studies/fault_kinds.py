@@ -16,10 +16,13 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 import problm
+from problm.solver.checkpoint import state
+from problm.support.files import write_atomically
 
 START = [1.0, 0.2, 0.0]
 ROWS = 200_000
@@ -57,9 +60,16 @@ def full_disk(count: int, folder: Path, rng: random.Random) -> dict[str, Any]:
         problm.least_squares(curve, START, data=data, checkpoint=path, checkpoint_every=0.0, max_iter=stop)
         before = path.read_bytes()
         resource.setrlimit(resource.RLIMIT_FSIZE, (rng.randrange(1, len(before)), hard))
+        written = list[Any]()
+
+        def write(*args: Any, written: list[Any] = written) -> None:
+            written.append(args)
+            write_atomically(*args)
+
         try:
-            problm.least_squares(curve, START, data=data, checkpoint=path, checkpoint_every=0.0)
-            outcome = "wrong"  # nobody noticed
+            with mock.patch.object(state, "write_atomically", write):
+                problm.least_squares(curve, START, data=data, checkpoint=path, checkpoint_every=0.0)
+            outcome = "wrong" if written else "ended without another checkpoint"
         except OSError as error:
             outcome = "an error that names the file" if path.name in str(error) else "wrong"
         finally:

@@ -179,7 +179,7 @@ def test_other_rows_in_files(tmp_path, moved):
         return
     y[50_000] += 10.0
     np.savez(file, x=x, y=y)
-    with pytest.raises(ValueError, match="the data or the residual function changed"):
+    with pytest.raises(ValueError, match=r"the data or the residual function changed|belongs to another solve"):
         problm.least_squares(curve, START, data=file, max_memory="1.5MB", checkpoint=path)
 
 
@@ -200,7 +200,7 @@ def test_another_model_or_loss(tmp_path, n, other):
     problm.least_squares(curve, START, data=data, checkpoint=path, checkpoint_every=0.0)
     fun = curve if other == "loss" else (lambda t, x, y: t[0] * np.exp(-t[1] * x) - t[2] - y)
     options = {"loss": "huber", "f_scale": 0.01} if other == "loss" else {}
-    with pytest.raises(ValueError, match="the data or the residual function changed"):
+    with pytest.raises(ValueError, match=r"the data or the residual function changed|belongs to another solve"):
         problm.least_squares(fun, START, data=data, checkpoint=path, **options)
 
 
@@ -217,6 +217,62 @@ def test_other_options(tmp_path, options, told):
     problm.least_squares(curve, START, data=data, checkpoint=path, checkpoint_every=0.0)
     with pytest.raises(ValueError, match=f"belongs to another solve: its {told} is"):
         problm.least_squares(curve, START, data=data, checkpoint=path, **options)
+
+
+def scaled(k):
+    return lambda t, x, y: t[0] * np.exp(-k * t[1] * x) + t[2] - y
+
+
+OTHERS = {
+    "a constant in a closure": {"fun": scaled(1.0001)},
+    "parameters in another order": {"fun": lambda t, x, y: t[2] * np.exp(-t[1] * x) + t[0] - y},
+    "the other sign": {"fun": lambda t, x, y: y - t[0] * np.exp(-t[1] * x) - t[2]},
+    "a loss": {"loss": "huber", "f_scale": 0.1},
+    "other derivatives": {"jac": "3-point"},
+    "derivatives of the user's": {"jac": lambda t, x, y: np.zeros((len(x), 3))},
+    "bounds": {"bounds": ([-9.0] * 3, [9.0] * 3)},
+    "units": {"x_scale": [1.0, 2.0, 3.0]},
+    "a start that differs in its last digit": {"start": np.array([1.0, 1.0, 1e-15])},
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("stop", [1, 4])
+def test_the_checkpoint_of_another_solve(tmp_path, other, stop):
+    """Also after the first iteration, of which no cost is known to compare with."""
+    path, data = tmp_path / "solve.npz", make_data(20_000)
+    problm.least_squares(scaled(1.0), START, data=data, checkpoint=path, checkpoint_every=0.0, max_iter=stop)
+    given = {"fun": scaled(1.0), "start": START, **OTHERS[other]}
+    fun, start = given.pop("fun"), given.pop("start")
+    with pytest.raises(ValueError, match="another solve"):
+        problm.least_squares(fun, start, data=data, checkpoint=path, **given)
+    assert problm.least_squares(scaled(1.0), START, data=data, checkpoint=path).success
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_the_checkpoint_of_another_formula(tmp_path, stop):
+    path, data, mine = tmp_path / "solve.npz", make_data(20_000), problm.formula("a*exp(-b*x) + c")
+    options = {"data": data, "checkpoint": path, "damping": "gain-ratio"}
+    problm.least_squares(mine, START, checkpoint_every=0.0, max_iter=stop, **options)
+    for other, more in ((problm.formula("a*exp(-1.01*b*x) + c"), {}), (mine, {"loss": "huber", "f_scale": 0.1})):
+        with pytest.raises(ValueError, match="another solve"):
+            problm.least_squares(other, START, **options, **more)
+    assert problm.least_squares(mine, START, **options).success
+
+
+def test_what_a_function_counts_is_no_other_model(tmp_path):
+    calls, buffer, seen = 0, np.empty(20_000), []
+
+    def fun(t, x, y):
+        nonlocal calls
+        calls += 1
+        seen.append(calls)
+        np.multiply(-t[1], x, out=buffer[: len(x)])
+        return t[0] * np.exp(buffer[: len(x)]) + t[2] - y
+
+    path, data = tmp_path / "solve.npz", make_data(20_000)
+    problm.least_squares(fun, START, data=data, checkpoint=path, checkpoint_every=0.0, max_iter=2)
+    assert problm.least_squares(fun, START, data=data, checkpoint=path).success
 
 
 def test_limits_may_change(tmp_path):

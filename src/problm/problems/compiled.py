@@ -12,6 +12,7 @@ from ..jit.addresses import ENCODE, MOVE
 from ..kernels.kernel import CHUNK, Kernel, address_of, describe, loadable, loadable_type
 from ..linalg.normal import Normal
 from ..solver.problem import JUMP, Theta
+from ..support.digest import digest
 from .sampled import SampledProblem
 
 Array = NDArray[np.float64]
@@ -130,6 +131,13 @@ class CompiledProblem(SampledProblem):
             if bad.any():
                 return lo + int(np.argmax(bad))
         return None
+
+    def fingerprint(self) -> dict[str, Any]:
+        kernel = self.kernel
+        # A program that points to memory is another one in every process.
+        program = [] if kernel.keep else [kernel.program]
+        model = {"model": digest([*program, kernel.constants]), "loss": [kernel.loss.name, kernel.loss.scale]}
+        return {**super().fingerprint(), **model}
 
     def release(self) -> None:
         """Release the gathered rows: from now on only passes over all rows follow."""

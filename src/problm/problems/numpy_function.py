@@ -26,7 +26,7 @@ from ..sampling.columns import SampledColumns
 from ..sampling.order import RandomOrder
 from ..solver.problem import Problem, Theta
 from ..support.caller import as_called
-from ..support.digest import digest
+from ..support.digest import code_digest, digest
 from .differences import Differences
 from .row_wise import Comparison
 from .sparse import as_dense, as_sparse, is_sparse, sparse_sums
@@ -274,7 +274,9 @@ class FunctionProblem(Problem):
         self.jac = None if self._given is None else as_called(self._given)
 
     def fingerprint(self) -> dict[str, Any]:
-        return {} if self.data is None else {"rows": digest(self.data.columns)}
+        derivatives = self.differences.scheme if self._given is None else code_digest(self._given)
+        model = {"model": code_digest(self.fun), "derivatives": derivatives, "loss": [self.loss.name, self.loss.scale]}
+        return model if self.data is None else {**model, "rows": digest(self.data.columns)}
 
     def _residuals(self, theta: Theta, rows: Rows, counts: int = 1) -> Array:
         """Residuals of some rows along one axis, (k * p,)."""
