@@ -59,7 +59,7 @@ def full_disk(count: int, folder: Path, rng: random.Random) -> dict[str, Any]:
         stop = rng.randrange(1, 4)
         problm.least_squares(curve, START, data=data, checkpoint=path, checkpoint_every=0.0, max_iter=stop)
         before = path.read_bytes()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (rng.randrange(1, len(before)), hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (rng.randrange(1, len(before) // 2), hard))
         written = list[Any]()
 
         def write(*args: Any, written: list[Any] = written) -> None:
