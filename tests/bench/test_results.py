@@ -61,7 +61,8 @@ def test_studies_write_results_through_the_record_only():
     writers = re.compile(r"json\.dump\(|write_atomically|os\.replace|\.(md|json)\"\)\.write_")
     for path in [*(ROOT / "bench" / "studies").glob("*.py"), *(ROOT / "bench" / "paper").glob("*.py")]:
         text = path.read_text(encoding="utf-8")
-        assert not writers.search(text), path.name
+        # The study of faults replaces what writes checkpoints by a disk that is full.
+        assert path.name == "fault_kinds.py" or not writers.search(text), path.name
         assert ("record.write(" in text) == ("__main__" in text and "studies" in str(path)), path.name
 
 
