@@ -32,7 +32,8 @@ from ..data.instances import FORMULAS, poses_near
 from ..harness import record
 from ..harness.summary import markdown_table
 
-SEED = 7100
+SEED = 9300
+"""Sizes of batches were chosen with seed 7100; with it the ratios of curves and robust poses are up to 1.4 times as high."""
 REPEATS = 3
 Call = Callable[..., Any]
 CURVES = {

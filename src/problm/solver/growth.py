@@ -51,8 +51,8 @@ _EXACT = 1e-6
 _LONG = 0.01
 """Decrease of the cost, relative to it, by a step that is long enough to show curvature of the residuals."""
 _LAST = 2.5
-"""Number of blocks of the last batch per parameter, divided by the square root of N: from its minimum, two Gauss-Newton
-steps over all rows usually suffice (exponential, double Gaussian, damped sine; 3 * 10^5 to 10^7 rows)."""
+"""Number of blocks of the last batch per parameter, divided by the square root of N: chosen on
+three curves, where two Gauss-Newton steps over all rows then sufficed; on other samples of them two or three."""
 
 
 def _root(hessian: Array, free: NDArray[np.intp] | None) -> Array:
