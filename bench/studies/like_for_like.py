@@ -33,7 +33,8 @@ from ..harness import record
 from ..harness.summary import markdown_table
 
 SEED = 9300
-"""Sizes of batches were chosen with seed 7100; with it the ratios of curves and robust poses are up to 1.4 times as high."""
+"""Sizes of batches were chosen with seed 7100, with which ratios of curves and robust poses are up to 1.4 times as
+high."""
 REPEATS = 3
 Call = Callable[..., Any]
 CURVES = {

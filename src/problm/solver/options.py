@@ -36,8 +36,8 @@ class Options:
     """Relative change of the parameters by a step, and by the next Gauss-Newton step, at which to stop; 0: never."""
     gtol: float | None = None
     """Largest cosine between residuals and tangent space, sqrt(decrement / cost), at convergence.
-    None: 1e-8 below 10^4 residuals; from there on, where passes are expensive, the cosine at which the minimum is 0.01 standard
-    errors of the parameters away (`problm.solver.termination`)."""
+    None: 1e-8 below 10^4 residuals; from there on, where passes are expensive, the cosine at which the minimum is 0.01
+    standard errors of the parameters away (`problm.solver.termination`)."""
     certificate: str = "bound"
     """``"bound"``: the last step may be taken without another linearisation if the previous steps bound what is left;
     ``"gradient"``: the gradient over all residuals is computed at the returned point."""
