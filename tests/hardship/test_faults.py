@@ -68,16 +68,19 @@ def test_a_full_disk(folder, small_disk, command):
     check_outputs(disk / "out")  # the first, small files are there; what had no room is not
 
 
-def test_stdout_that_is_full(folder):
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("command", ["fit", "help"])
+def test_stdout_that_is_full(folder, command, buffered):
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
+    args = ["fit", str(folder / "decay.csv"), *MODEL, "--no-output"] if command == "fit" else ["--help"]
+    env = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [*PROGRAM, "fit", str(folder / "decay.csv"), *MODEL, "--no-output"], stdout=full, stderr=subprocess.PIPE,
-            text=True, timeout=240, check=False,
-        )  # fmt: skip
+            [*PROGRAM, *args], stdout=full, stderr=subprocess.PIPE, env=env, text=True, timeout=240, check=False
+        )
     assert done.returncode == 2, done.stderr
-    assert "No space left on device" in done.stderr
+    assert done.stderr == "problm: No space left on device\n"
     polite(done.stderr)
 
 

@@ -97,7 +97,8 @@ except OSError as error:
 @pytest.mark.parametrize("kind", ["function", "formula"])
 def test_a_memory_map_that_is_cut_short(tmp_path, kind):
     """Noticed before the next pass; in the middle of one it ends the process, as with any map."""
-    np.save(tmp_path / "table.npy", np.column_stack([np.linspace(0.0, 5.0, 60_000), np.linspace(2.0, 0.3, 60_000)]))
+    x = np.linspace(0.0, 5.0, 60_000)
+    np.save(tmp_path / "table.npy", np.column_stack([x, 2.0 * np.exp(-0.7 * x) + 0.3 + 0.1 * np.sin(50.0 * x)]))
     done = subprocess.run([sys.executable, "-c", CUT, kind], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"table\.npy was cut short while being read: 200000 of \d+ bytes", done.stdout)

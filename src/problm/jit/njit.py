@@ -72,6 +72,11 @@ class Function(_Named):
         return "compiled" in self.__dict__ or "numba" in sys.modules or library.code(self.py_func) is not None
 
     @cached_property
+    def ahead_of_time(self) -> bool:
+        """Whether its code was compiled ahead of time; unlike `ready`, the same throughout a process."""
+        return library.code(self.py_func) is not None
+
+    @cached_property
     def compiled(self) -> Callable[..., Any]:
         """The function behind a call; frequent callers should keep it."""
         entry: Callable[..., Any] | None = library.entry(self.py_func, lambda *args: self.dispatcher(*args))

@@ -8,7 +8,13 @@ import sys
 import traceback
 
 from .driver import fuzz, limit_memory
+from .isolated import ENDED
 from .targets import TARGETS
+
+
+def _ended(name: str) -> str:
+    count = ENDED.get({"tiff": "picture"}.get(name, name), 0)
+    return f"; its process was ended {count:,} times" if count else ""
 
 
 def main() -> int:
@@ -29,7 +35,7 @@ def main() -> int:
             print(f"{name}: left out, {needs} is not installed")
             continue
         try:
-            print(f"{name}: {fuzz(name, options.seconds, options.seed):,} cases, no bug")
+            print(f"{name}: {fuzz(name, options.seconds, options.seed):,} cases, no bug{_ended(name)}")
         except Exception:
             bugs += 1
             traceback.print_exc()

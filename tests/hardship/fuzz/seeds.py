@@ -15,6 +15,9 @@ _X = np.linspace(0.0, 3.0, 24)
 _Y = np.round(2.5 * np.exp(-1.3 * _X) + 0.5, 4)
 
 CSV = [
+    b"Instrument;XRD\nOperator;B\n\nAngle (deg);I (cps)\n10,5;1,0\n10,6;2,5\n10,7;3\n",
+    b"when,T\n2024-01-31 12:00:00,20.5\n2024-01-31 12:00:30,21\n2024-02-01,NA\n",
+    b"T (\xb0C)\tI\nC\tcounts\n1,5\t2\n2,5\t3\n",
     b"x,y\n0,1.5\n1,2.5\n2,0.25\n",
     b"# a table\ntime;volts;err\n0;1.5;.1\n1;NA;.2\n2;;.1\n",
     b"0 1.5\n1 2.5\n2 -1e-3\n",
@@ -73,6 +76,81 @@ def parquet() -> list[bytes]:
 
 
 @functools.cache
+def packed() -> list[bytes]:
+    return [gzip.compress(text, mtime=0) for text in CSV]
+
+
+@functools.cache
+def hdf5() -> list[bytes]:
+    import h5py
+
+    made = []
+    for version in ("earliest", "latest"):
+        buffer = io.BytesIO()
+        with h5py.File(buffer, "w", libver=version) as file:
+            file["entry/x"], file["entry/y"] = _X, _Y
+            file.create_dataset("packed", data=np.c_[_X, _Y], chunks=(8, 2), compression="gzip", shuffle=True)
+            file["records"] = np.array([(1, 2.5), (3, 4.5)], dtype=[("t", "i4"), ("v", "f8")])
+            file["link"], file["other"] = h5py.SoftLink("/entry"), h5py.ExternalLink("/etc/passwd", "/x")
+            file["entry"].attrs["unit"] = "mm"
+        made.append(buffer.getvalue())
+    return made
+
+
+@functools.cache
+def excel() -> dict[str, bytes]:
+    """The members of a workbook."""
+    import datetime
+    import zipfile
+
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    book.active.append(["when", "x (mm)", "y", "note"])
+    for k in range(4):
+        book.active.append([datetime.datetime(2024, 1, 1 + k), 0.5 * k, k * k, "text"])
+    book.create_sheet("empty")
+    buffer = io.BytesIO()
+    book.save(buffer)
+    with zipfile.ZipFile(buffer) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@functools.cache
+def fits() -> list[bytes]:
+    from astropy.io import fits
+
+    columns = [fits.Column("t", "D", array=_X), fits.Column("n", "J", array=np.arange(24)), fits.Column("s", "4A")]
+    made = []
+    for parts in (
+        [fits.PrimaryHDU(np.arange(12, dtype="i2").reshape(3, 4))],
+        [fits.PrimaryHDU(), fits.BinTableHDU.from_columns(columns)],
+        [fits.PrimaryHDU(), fits.CompImageHDU(np.arange(256, dtype="f4").reshape(16, 16))],
+    ):
+        buffer = io.BytesIO()
+        fits.HDUList(parts).writeto(buffer)
+        made.append(buffer.getvalue())
+    return [*made, gzip.compress(made[0], mtime=0)]
+
+
+@functools.cache
+def pictures() -> list[bytes]:
+    from PIL import Image
+
+    pixels = np.add.outer(np.arange(20) * 7, np.arange(24) * 5)
+    made = []
+    for array, options in (
+        (pixels.astype(np.uint8), {"compression": "tiff_lzw"}), (pixels.astype(np.uint16), {}),
+        (pixels.astype(np.float32), {"compression": "tiff_adobe_deflate"}),
+        (np.dstack([pixels.astype(np.uint8)] * 3), {"compression": "jpeg"}),
+    ):  # fmt: skip
+        buffer = io.BytesIO()
+        Image.fromarray(array).save(buffer, "TIFF", **options)
+        made.append(buffer.getvalue())
+    return made
+
+
+@functools.cache
 def images() -> list[tuple[str, bytes]]:
     from PIL import Image
 
@@ -100,7 +178,7 @@ def bal() -> list[tuple[str, bytes]]:
 
 
 @functools.cache
-def colmap() -> dict[str, bytes]:
+def colmap(binary: bool = False) -> dict[str, bytes]:
     from problm.vision.bundle.camera_models import Intrinsics
     from problm.vision.bundle.colmap import write_colmap
     from problm.vision.bundle.reconstruction import Reconstruction
@@ -110,8 +188,21 @@ def colmap() -> dict[str, bytes]:
     points = np.array([[0, 0, 5.0], [1, 0, 6.0], [0, 1, 7.0]])
     seen = np.stack([camera.project(points + s) for s in shifts])
     with tempfile.TemporaryDirectory() as folder:
-        write_colmap(Reconstruction.from_arrays(turns, shifts, camera, points, seen), folder)
+        write_colmap(Reconstruction.from_arrays(turns, shifts, camera, points, seen), folder, binary=binary)
         return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+@functools.cache
+def clouds() -> list[tuple[str, bytes]]:
+    from problm.vision.points import write_ply
+
+    points = np.arange(12.0).reshape(4, 3)
+    with tempfile.TemporaryDirectory() as folder:
+        write_ply(Path(folder, "cloud.ply"), points, colors=np.full((4, 3), 7))
+        binary = Path(folder, "cloud.ply").read_bytes()
+    text = b"ply\nformat ascii 1.0\nelement vertex 2\nproperty float x\nproperty float y\nproperty float z\n"
+    text += b"element face 0\nproperty list uchar int vertex_indices\nend_header\n1 2 3\n4 5 6\n"
+    return [(".ply", binary), (".ply", text), (".xyz", b"x;y;z\n1;2;3\n# no point\n4,5,6\n"), (".npy", npy()[0])]
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from . import seeds
+from . import isolated, seeds
 
 # --- damage --------------------------------------------------------------------------------------------------
 
@@ -129,6 +129,7 @@ def formula(text: str, folder: Path) -> None:
 def table(case: tuple[str, bytes], folder: Path) -> None:
     """Columns of the same length; and the fast reader agrees with the strict one to the bit."""
     from problm.data import tables
+    from problm.data.text import TextTable
 
     path = folder / f"data{case[0]}"
     path.write_bytes(case[1])
@@ -141,10 +142,19 @@ def table(case: tuple[str, bytes], folder: Path) -> None:
         raise Bug(f"not columns: { {n: (c.shape, c.dtype) for n, c in columns.items()} }")
     if case[0] in (".npy", ".parquet"):
         return
-    strict = tables._by_line(path, tables._layout(path), list(range(len(columns))))
+    strict = TextTable(path, tables.MAX_BYTES).by_line(list(range(len(columns))))
     for (name, fast), slow in zip(columns.items(), strict, strict=True):
         if fast.tobytes() != slow.tobytes() and not np.array_equal(fast, slow, equal_nan=True):
             raise Bug(f"column {name!r}: {fast} and, line by line, {slow}")
+
+
+def foreign(kind: str, ending: str) -> Callable[[Any, Path], None]:
+    """A reader that runs in a process of its own."""
+
+    def run(case: tuple[str | None, bytes], folder: Path) -> None:
+        isolated.run(kind, case, folder / f"data{ending}", _refused, Bug)
+
+    return run
 
 
 def source(case: tuple[str, bytes], folder: Path) -> None:
@@ -189,13 +199,23 @@ def bal(case: tuple[str, bytes], folder: Path) -> None:
 def colmap(case: tuple[str, bytes], folder: Path) -> None:
     from problm.vision.bundle.colmap import read_colmap
 
-    for name, content in seeds.colmap().items():
+    for name, content in seeds.colmap(case[0].endswith(".bin")).items():
         (folder / name).write_bytes(content)
     path = folder / case[0]
     path.write_bytes(case[1])
     model = _refused(lambda: read_colmap(folder), folder)
     if model is not None and not np.isfinite(model.points).all():
         raise Bug("points that are not finite")
+
+
+def cloud(case: tuple[str, bytes], folder: Path) -> None:
+    from problm.vision.points import read_points
+
+    path = folder / f"cloud{case[0]}"
+    path.write_bytes(case[1])
+    points = _refused(lambda: read_points(path), path)
+    if points is not None and (points.ndim != 2 or points.shape[1] != 3):
+        raise Bug(f"points of shape {points.shape}")
 
 
 def matches(case: tuple[str, bytes], folder: Path) -> None:
@@ -390,6 +410,11 @@ def _either(texts: list[bytes]) -> Callable[[], st.SearchStrategy[Any]]:
 TARGETS = {
     "formula": Target(lambda: FORMULAS, formula),
     "csv": Target(_text(".csv", ".tsv", ".txt", ".dat"), table),
+    "packed text": Target(_as(".csv.gz", seeds.packed), table),
+    "hdf5": Target(_as(".h5", seeds.hdf5), foreign("hdf5", ".h5"), "h5py"),
+    "excel": Target(lambda: isolated.workbooks(damaged), foreign("excel", ".xlsx"), "openpyxl"),
+    "fits": Target(_as(".fits", seeds.fits), foreign("fits", ".fits"), "astropy"),
+    "tiff": Target(_as(".tif", seeds.pictures), foreign("picture", ".tif"), "PIL"),
     "npy": Target(_as(".npy", seeds.npy), table),
     "parquet": Target(_as(".parquet", seeds.parquet), table, "pyarrow"),
     "source": Target(lambda: named([*((".npy", b) for b in seeds.npy()), *((".npz", b) for b in seeds.npz())]), source),
@@ -397,6 +422,8 @@ TARGETS = {
     "zarr": Target(lambda: named(list(seeds.zarr().items())), stored, "zarr"),
     "bal": Target(lambda: named(seeds.bal()), bal),
     "colmap": Target(lambda: named(list(seeds.colmap().items())), colmap),
+    "colmap binary": Target(lambda: named(list(seeds.colmap(binary=True).items())), colmap),
+    "points": Target(lambda: named(seeds.clouds()), cloud),
     "matches": Target(_either(seeds.MATCHES), matches),
     "camera": Target(_either(seeds.INTRINSICS), camera),
     "image": Target(_images, image, "PIL"),
