@@ -122,3 +122,23 @@ def test_steps_of_a_trust_region(radius, metric):
     assert direct.step(damping)[1] == pytest.approx(dense.step(damping)[1], rel=1e-6)
     assert iterative.decrement == pytest.approx(dense.decrement, rel=1e-8)
     assert iterative.damping_within(radius)[1] <= 1.11 * radius
+
+
+def test_conjugate_gradients_give_up_where_they_take_too_long():
+    laplace = diags_array([-np.ones(1999), np.full(2000, 2.0), -np.ones(1999)], offsets=[-1, 0, 1]).tocsr()
+    right = np.random.default_rng(0).standard_normal(2000)
+    assert sparse.conjugate_gradients(laplace, np.zeros(2000), right) is None
+    x = sparse.conjugate_gradients(laplace, np.ones(2000), right)
+    np.testing.assert_allclose(laplace @ x + x, right, atol=1e-5)
+
+
+def test_bands_give_the_solution_of_a_general_factor():
+    band = diags_array([np.full(699, 0.3), np.ones(700), np.full(699, 0.3)], offsets=[-1, 0, 1]).tocsc()
+    right = np.random.default_rng(1).standard_normal(700)
+    factor, singular = sparse.factored(band, 0.1)
+    assert isinstance(factor, sparse._Banded)
+    assert not singular
+    np.testing.assert_allclose((band + diags_array(np.full(700, 0.1))) @ factor.solve(right), right, atol=1e-12)
+    loose = band.tolil()
+    loose[3, 3] = loose[3, 2] = loose[2, 3] = loose[3, 4] = loose[4, 3] = 0.0
+    assert sparse.factored(loose.tocsc())[1]

@@ -1,7 +1,8 @@
 """The scaled normal equations of few parameters, in compiled calls.
 
 `problm.linalg.cholesky` does the same with a dozen NumPy calls, which take several times as long. Problems with
-compiled rows use this module (`Normal.compiled`); others would have to load Numba for it.
+compiled rows use this module (`Normal.compiled`). Others use it if its code was compiled ahead of time (`at_hand`), so
+that Numba is not loaded for it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from .secular import MOST, SLACK, next_damping
 Array = NDArray[np.float64]
 _f8, _i8 = types.float64, types.int64
 _NONE = np.empty(0)
+MOST_PARAMETERS = 32
+"""Number of parameters up to which these loops are as fast as LAPACK."""
 LEAST = 1e-300
 """Diagonal entry up to which a parameter has no influence."""
 
@@ -245,7 +248,7 @@ class CompiledCholesky:
     def of(cls, normal: Normal, theta: Array, damped: Array | None) -> CompiledCholesky | None:
         d = len(normal.gradient)
         vectors, matrix = np.empty((5, d)), np.empty((d, d))
-        decrement, pivot, *squares = reduce(
+        decrement, pivot, *squares = reduce.compiled(
             normal.count, normal.gradient, normal.hessian, theta, _NONE if damped is None else damped, vectors, matrix
         )
         if not (pivot >= REFINE and math.isfinite(decrement)):
@@ -276,3 +279,8 @@ class CompiledCholesky:
         normal = self._normal
         traces: tuple[float, float] = noise(normal.count, normal.gradient, normal.outer, self._vectors, self._matrix)
         return traces
+
+
+def at_hand(d: int) -> type[CompiledCholesky] | None:
+    """`CompiledCholesky` if it needs no compiler and is fast for d parameters."""
+    return CompiledCholesky if d <= MOST_PARAMETERS and reduce.ahead_of_time else None

@@ -32,6 +32,40 @@ class Clusters:
         return Clusters(self.units + other.units, self.squares + other.squares, self.cross + other.cross)
 
 
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Sums over each of m runs of ``length`` consecutive blocks."""
+
+    length: int
+    cost: Array
+    """(m,)"""
+    gradient: Array
+    """(m, d)"""
+    hessian: Array
+    """(m, d, d) the Gauss-Newton matrices."""
+    curvature: Array | None = None
+    """(m, d, d) sums of residual times second derivatives, which complete the second derivatives of the cost; None if
+    they are not known."""
+
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return self.length * len(self.cost)
+
+    def joined(self, other: Runs, order: NDArray[np.intp]) -> Runs:
+        """The runs of both, in this order."""
+        parts = [(self.cost, other.cost), (self.gradient, other.gradient), (self.hessian, other.hessian)]
+        cost, gradient, hessian = (np.concatenate(pair)[order] for pair in parts)
+        curvature = None
+        if self.curvature is not None and other.curvature is not None:
+            curvature = np.concatenate([self.curvature, other.curvature])[order]
+        return Runs(self.length, cost, gradient, hessian, curvature)
+
+    def second_derivatives(self) -> Array:
+        """(m, d, d) second derivatives of the cost, as far as they are known."""
+        return self.hessian if self.curvature is None else self.hessian + self.curvature
+
+
 @dataclass(slots=True)
 class Normal:
     """Sums over ``count`` residual blocks, in a tangent space of dimension d."""

@@ -352,17 +352,25 @@ class QuadraticModel:
     def _bounded(self, step: Array, damping: float, predicted: float, length: float) -> Proposal:
         """The damped step within the bounds: the minimum of the model over the box.
 
-        Cutting the step at the bounds is not enough: the rest may increase the cost (Bertsekas 1982).
+        Cutting the step at the bounds is not enough: the rest may increase the cost (Bertsekas 1982). But it has digits
+        that the normal equations of the box lose if parameters are nearly collinear.
         """
-        space, theta = self._space, self._theta
-        least, most = space.room(theta)
+        space = self._space
+        least, most = space.room(self._theta)
         if np.all((step >= least) & (step <= most)):
             return step, predicted, length
         index = np.arange(space.dim) if self._free is None else self._free
         y = self._minimum_in_box(damping, least[index] / self._scale, most[index] / self._scale)
-        step = np.zeros(space.dim)
-        step[index] = self._scale * y
-        return step, -float(y @ (self._gradient + 0.5 * (self._matrix @ y))), float(y @ y)
+        found = -float(y @ (self._gradient + 0.5 * (self._matrix @ y)))
+        moving = step != 0.0
+        share = float((np.where(step > 0.0, most, least)[moving] / step[moving]).min())
+        x = step[index] / self._scale * share
+        cut = share * share * predicted + (share - 1.0) * float(self._gradient @ x)
+        longer = x * x - y * y if self._diagonal is None else self._diagonal * (x * x - y * y)
+        if cut - found > 0.5 * damping * float(longer.sum()):
+            return share * step, cut, float(x @ x)
+        step[index] = self._scale * y  # all others are zero
+        return step, found, float(y @ y)
 
     def _minimum_in_box(self, damping: float, low: Array, high: Array) -> Array:
         """The minimum of the damped model over a box of the scaled parameters."""
