@@ -107,6 +107,19 @@ def test_what_few_rows_carry_shows_at_the_solution():
     np.testing.assert_allclose(popt, scipy.optimize.curve_fit(f, x, y, [40.0, center + 2])[0], rtol=1e-6)
 
 
+def test_a_solve_that_fails_is_compared_with_a_call_of_all_rows():
+    """Few rows are treated one by one, more are not: the check before the first step sees nothing, and steps fail."""
+
+    def f(t, a, k):
+        return a * np.exp(-k * (t if len(t) < 1000 else t - t.mean()))
+
+    t = np.linspace(0.0, 10.0, 50_000)
+    y = f(t, 2.0, 0.6) + 0.1 * np.random.default_rng(1).standard_normal(len(t))
+    popt, _, info, _, _ = problm.curve_fit(f, t, y, [1.0, 1.0], full_output=True)
+    assert info["result"].row_wise is False
+    np.testing.assert_allclose(popt, scipy.optimize.curve_fit(f, t, y, [1.0, 1.0])[0], rtol=1e-5)
+
+
 def test_noise_and_state_are_beyond_a_row():
     rng = np.random.default_rng(0)
     assert not is_row_wise(lambda t, rows: [rows[0] + 1e-3 * rng.standard_normal(len(rows[0]))], [1.0], (T,))
@@ -213,3 +226,20 @@ class TestBackends:
         y = noisy(BEYOND["first row"](T, 2.0, 0.7))
         popt, _ = problm.curve_fit(lambda x, a, k: a * there.exp(-k * (x - x[0])), T, y)
         np.testing.assert_allclose(popt, scipy.optimize.curve_fit(BEYOND["first row"], T, y)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("acceptance", ["holdout", "paper", "empirical-bernstein"])
+def test_residuals_of_a_batch_are_not_taken_for_those_of_all_rows(acceptance):
+    """All rows fit in one call here, and may be asked for where a step on a batch led."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 5, 15_000)
+    y = 2.0 * np.exp(-0.7 * x) + 0.3 + 0.1 * rng.standard_normal(15_000)
+
+    def residuals(t, x, y):
+        return t[0] * np.exp(-t[1] * x) + t[2] - y
+
+    whole = problm.least_squares(residuals, [1.0, 1.0, 0.0], data=(x, y))
+    for size in (500, 8000):
+        fit = problm.least_squares(residuals, [1.0, 1.0, 0.0], data=(x, y), acceptance=acceptance, initial_batch=size)
+        assert fit.success
+        assert fit.cost == pytest.approx(whole.cost, rel=1e-10)

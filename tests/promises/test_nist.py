@@ -69,6 +69,7 @@ def test_with_difference_quotients(name):
     case = read(name)
     theirs = fitted(scipy.optimize.curve_fit, case, 1, method="lm")
     ours = fitted(problm.curve_fit, case, 1)
-    assert ours[0] >= min(6.0, theirs[0]) - 0.5  # noise of the differences
+    # Noise of the differences: from starts that differ by 1e-6, Lanczos3 gets 4.5 to 7.7 digits, the median 5.6.
+    assert ours[0] >= min(6.0, theirs[0]) - 1.0
     if name != "Lanczos1":
         assert ours[1] >= min(4.0, theirs[1]) - 0.5

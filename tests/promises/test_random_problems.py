@@ -7,7 +7,10 @@ import problm
 from tests.helpers import random_problems, zoo
 
 SEEDS = {
-    "ill_conditioned": [*range(1_000_000, 1_000_050), 5_000_001],
+    "ill_conditioned": [*range(1_000_000, 1_000_050), 5_000_001, 3_000_004, 3_000_065, 3_000_183, 8_000_650],
+    "large_residual": [*range(10), 8_000_591],
+    "heavy_tails": [*range(10), 8_000_168],
+    "robust": [*range(10), 8_000_397],
     "rank_deficient": range(1_000_030, 1_000_060),
     "duplicated_rows": range(1_000_040, 1_000_060),
 }

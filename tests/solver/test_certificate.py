@@ -7,6 +7,7 @@ import pytest
 import scipy.optimize
 
 import problm
+from problm.problems.numpy_function import FunctionProblem
 from problm.solver.result import Status
 
 
@@ -111,3 +112,90 @@ def test_tolerances_of_the_user_stop_and_the_certificate_tells_the_truth(given):
     assert fit.status in (Status.COST, Status.STEP)
     assert fit.success
     assert fit.certified == (fit.distance <= 0.01)
+
+
+def test_a_direction_that_errors_of_differences_hide_is_no_success():
+    """A cubic of two nearly collinear columns: no difference sees along which combination the cost still falls."""
+    from tests.helpers import random_problems, zoo
+
+    fit = random_problems.make("ill_conditioned", 3_000_004)
+    result = zoo.problm(fit).result
+    assert result.status is Status.STALLED
+    assert not result.certified
+    assert np.isnan(result.distance)
+    assert "give jac" in result.message
+
+
+@pytest.mark.parametrize("n", [30, 200, 5000])
+def test_the_bound_of_the_last_step_over_few_rows_holds(n):
+    def decay(t, x, y):
+        return t[0] * np.exp(-t[1] * x) + t[2] - y
+
+    kinds = []
+    for seed in range(12):
+        rng = np.random.default_rng([n, seed])
+        x = rng.uniform(0, 4, n)
+        y = decay([2.5, 1.3, 0.5], x, 0.0) + 0.2 * rng.standard_normal(n)
+        ours = problm.least_squares(decay, [1, 1, 0], data=(x, y), certificate="bound")
+        exact = problm.least_squares(decay, ours.x, data=(x, y), jac="3-point", gtol=1e-12)
+        off = ours.x - exact.x
+        distance = np.sqrt(off @ exact.hessian @ off / (2 * exact.cost / exact.degrees_of_freedom))
+        assert ours.success
+        assert distance <= max(ours.distance, 1e-7 * np.sqrt(n)) <= 1e-5
+        kinds.append(ours.certificate)
+        plain = problm.least_squares(decay, [1, 1, 0], data=(x, y))
+        assert plain.certificate in ("gradient", "measured")
+        popt, pcov = problm.curve_fit(lambda x, a, b, c: decay([a, b, c], x, 0.0), x, y, [1, 1, 0])
+        np.testing.assert_array_equal(popt, ours.x)
+        np.testing.assert_allclose(pcov, plain.covariance, rtol=1e-4)
+    assert kinds.count("bound") >= 6
+
+
+def test_digits_end_where_batches_begin():
+    few = FunctionProblem.few
+    for n, cosine in ((few, 1e-8), (few + 1, None)):
+        x, y = data(n)
+        fit = problm.least_squares(peak, [2, 40, 8, 0], data=(x, y), certificate="gradient")
+        assert fit.history.batch_size[0] == n if cosine else fit.history.batch_size[0] < n
+        assert fit.cosine <= 1e-8 if cosine else 1e-8 < fit.cosine <= 0.01 / np.sqrt(n - 4)
+
+
+def test_a_plateau_leaves_the_rate_of_its_rise_undetermined():
+    """All points lie on the plateau, so the rate rises until nothing depends on it."""
+    rng = np.random.default_rng(11)
+    x = rng.uniform(10, 110, 200)
+    y = 3.0 + 0.03 * rng.standard_normal(200)
+
+    def rise(t, x, y):
+        with np.errstate(over="ignore"):
+            return t[0] * (1 - np.exp(-t[1] * x)) - y
+
+    fit = problm.least_squares(rise, [1.0, 1.0], data=(x, y))
+    assert fit.status in (Status.RUNS_AWAY, Status.NOT_DETERMINED)
+    assert not fit.certified
+
+
+def test_a_model_that_vanishes_at_the_start_is_no_success():
+    """The decay begins 1.7e9 seconds before the data: it underflows, and no parameter matters."""
+    x = 1.7e9 + np.linspace(0, 100, 300)
+
+    def decay(t, x, y):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return t[0] * np.exp(-t[1] * x) - y
+
+    fit = problm.least_squares(decay, [2.0, 0.03], data=(x, np.ones(300)))
+    assert fit.status is Status.NOT_DETERMINED
+    assert not fit.certified
+
+
+def test_a_frequency_with_times_since_1970_is_no_false_success():
+    """Its usual step turns the phase by many radians, and frequency and phase are collinear to all digits."""
+    rng = np.random.default_rng(11)
+    x = 1.7e9 + np.sort(rng.uniform(0, 100, 200))
+    truth = np.array([1.0, 0.7, 0.3 - 0.7 * 1.7e9])
+    y = truth[0] * np.sin(truth[1] * x + truth[2]) + 0.1 * rng.standard_normal(200)
+    fun = lambda t, x, y: t[0] * np.sin(t[1] * x + t[2]) - y  # noqa: E731
+    fit = problm.least_squares(fun, [0.8, 0.7001, truth[2]], data=(x, y))
+    phase = lambda t, x, y: t[0] * np.sin(t[1] * (x - 1.7e9) + t[2]) - y  # noqa: E731
+    best = problm.least_squares(phase, [0.9, 0.7, 0.3], data=(x, y))
+    assert not fit.success or fit.cost <= best.cost * 1.0001

@@ -84,10 +84,15 @@ def test_a_step_that_leads_up_is_refused_and_the_plain_one_taken(monkeypatch):
         asked.append(1)
         return np.full(3, 50.0), 1e-3, 1.0
 
-    x, y = outliers(500)
-    plain = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y, [1, 0.5, 0], data=(x, y))
+    def solve():
+        def residuals(t, x, y):
+            return t[0] * np.exp(-t[1] * x) + t[2] - y
+
+        return problm.least_squares(residuals, [1, 0.5, 0], data=outliers(500), keep_path=True)  # step by step
+
+    plain = solve()
     monkeypatch.setattr(QuadraticModel, "extrapolated", far)
-    fit = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y, [1, 0.5, 0], data=(x, y))
+    fit = solve()
     assert fit.success
     assert asked
     assert fit.history.decision.count("reject") == len(asked)

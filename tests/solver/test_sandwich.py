@@ -60,3 +60,27 @@ def test_they_survive_a_file(tmp_path):
     loaded = problm.Result.load(tmp_path / "fit.json")
     np.testing.assert_array_equal(loaded.standard_errors, fit.standard_errors)
     assert (loaded.certified, loaded.certificate, loaded.distance) == (True, fit.certificate, fit.distance)
+
+
+def test_rows_that_the_fit_follows_do_not_make_errors_small():
+    """Three rows far out determine the slope, so their residuals are much smaller than their errors."""
+    line, truth, found = problm.formula("a + b*x"), np.array([1.0, 0.5]), []
+    for seed in range(150):
+        rng = np.random.default_rng([6, seed])
+        x = np.concatenate([rng.uniform(0, 1, 197), [20.0, 25.0, 30.0]])
+        y = line(x, *truth) + 0.1 * rng.standard_normal(200)
+        fit = problm.least_squares(line, truth, data=(x, y), loss="huber", f_scale=0.1345)
+        found.append((fit.x - truth) / fit.standard_errors)
+    rms = np.sqrt((np.array(found) ** 2).mean(axis=0))
+    assert 0.85 < rms[0] < 1.15
+    assert 0.9 < rms[1] < 1.45  # 2.3 without the leverages; three rows alone tell their variance
+
+
+def test_a_fixed_parameter_changes_the_errors_as_if_it_were_a_constant():
+    rng = np.random.default_rng(8)
+    x = rng.uniform(0, 4, 800)
+    y = DECAY(x, *TRUTH) + 0.2 * NOISE["heavy"](rng, 800)
+    options = {"data": (x, y), "loss": "huber", "f_scale": 0.02}  # half of the usual formula's errors
+    held = problm.least_squares(DECAY, [2, 1, 0.5], fixed=[False, False, True], **options)
+    constant = problm.least_squares(problm.formula("a*exp(-b*x) + 0.5"), [2, 1], **options)
+    np.testing.assert_allclose(held.standard_errors, [*constant.standard_errors, 0.0], rtol=1e-4)

@@ -185,6 +185,62 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
         at += a + 2
 
 
+@njit(types.void(_i8, _i8, _f8[::1], _i8[:, ::1], _i8[::1], _i8, *_CHUNK_ARGS[5:], _f8[:, ::1]), **_compiled)
+def linearize_runs(  # type: ignore[no-untyped-def]
+    linearize, evaluator, theta, columns, starts, length, program, constants, d, p, code, tools, scale, sums
+):
+    """`linearize_chunk` (at the address ``linearize``) of runs of ``length`` rows, each with a row of ``sums``."""
+    none = np.empty(0)
+    for u in range(len(starts)):
+        lo = starts[u]
+        call_linearize(
+            linearize, evaluator, theta, columns, lo, lo + length, program, constants, d, p, code, tools, scale, 0,
+            none, sums[u],
+        )  # fmt: skip
+
+
+@njit(
+    types.void(_i8, _f8[::1], _i8[:, ::1], _i8[::1], _i8, _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _f8[:, ::1]),
+    **_compiled,
+)
+def curve_runs(  # type: ignore[no-untyped-def]
+    evaluator, theta, columns, starts, length, n, program, constants, d, more, tools, sums
+):
+    """Add cost, gradient, lower triangle of H, and sums of residual times second derivatives to the rows of ``sums``.
+
+    For one residual per row without a loss; the evaluator writes ``more`` second derivatives after the first. A run
+    ends at row n at the latest.
+    """
+    rows = np.empty((columns.shape[0], BLOCK))
+    out = np.empty((1 + d + more, BLOCK))
+    cost = np.empty(BLOCK)
+    products = np.empty((d + 1) * (d + 2) // 2)
+    load, add = _tool(tools, 0), _tool(tools, 1)
+    start, triangle = np.int64(out.ctypes.data), d * (d + 1) // 2
+    for u in range(len(starts)):
+        for i in range(len(products)):
+            products[i] = 0.0
+        pos, hi = starts[u], min(starts[u] + length, n)
+        while pos < hi:
+            m = min(BLOCK, hi - pos)
+            _call_load(load, columns, pos, m, rows)
+            call_evaluator(evaluator, theta, rows, m, program, constants, 1, out)
+            sums[u, 0] += plain_costs(out, m, 1, cost)
+            _add_row_products(add, start, 0, d + 1, m, 0, out, products, 0)
+            for k in range(more):
+                total = 0.0
+                for i in range(m):
+                    total += out[0, i] * out[1 + d + k, i]
+                sums[u, 1 + d + triangle + k] += total
+            pos += m
+        at = 1
+        for a in range(d):
+            sums[u, 1 + a] += products[at]
+            for b in range(a + 1):
+                sums[u, 1 + d + a * (a + 1) // 2 + b] += products[at + 1 + b]
+            at += a + 2
+
+
 @njit(_f8(*_CHUNK_ARGS, _f8[::1]), **_compiled)
 def costs_chunk(  # type: ignore[no-untyped-def]
     evaluator, theta, columns, lo, hi, program, constants, d, p, code, tools, scale, costs

@@ -64,14 +64,15 @@ def convolve(model: M, shifts: Sequence[float], weights: Sequence[float]) -> M:
         raise TypeError("only formulas and ready-made models of one variable can be convolved")
     total = ex.constant(0.0)
     for shift, weight in zip(at.tolist(), heights.tolist(), strict=True):
-        total = total + weight * _shifted(model.body, shift)
+        total = total + weight * shifted(model.body, shift)
     return replace(model, body=total, terms=(), kind="", _made={})
 
 
-def _shifted(body: Expression, shift: float) -> Expression:
+def shifted(body: Expression, shift: Any, which: int = 0) -> Expression:
+    """The expression with a variable less ``shift``, a number or an expression."""
     made: dict[int, Expression] = {}
     for node in topological([body]):
-        if node.op == "variable":
+        if node.op == "variable" and int(node.value) == which:
             made[node.serial] = node - shift
         else:
             made[node.serial] = ex.make(node.op, *(made[a.serial] for a in node.args)) if node.args else node
@@ -91,8 +92,13 @@ def _changed(term: M, change: Callable[[Expression], Expression]) -> M:
 def _check(left: Combinable, right: Combinable) -> None:
     if left.body is None or right.body is None:
         raise TypeError("only formulas and ready-made models can be combined; write it inside the function")
-    if left.variables != right.variables:
+    if left.variables != right.variables and not (_constant(left) or _constant(right)):
         raise ValueError(f"models of different variables, {left.variables} and {right.variables}, cannot be combined")
+
+
+def _constant(model: Combinable) -> bool:
+    """Whether a model is the same everywhere, so that it can be added to one of any variables."""
+    return model.body is not None and not any(node.op == "variable" for node in topological([model.body]))
 
 
 def _sum(terms: Sequence[M]) -> M:
@@ -103,7 +109,11 @@ def _sum(terms: Sequence[M]) -> M:
     for body in bodies:
         total = total + body
     response = next((t.response for t in terms if t.response), None)
-    return replace(terms[0], parameters=names, response=response, body=total, terms=tuple(terms), kind="", _made={})
+    variables = max((t.variables for t in terms if not _constant(t)), key=len, default=terms[0].variables)
+    return replace(
+        terms[0], parameters=names, variables=variables, response=response, body=total, terms=tuple(terms), kind="",
+        _made={},
+    )  # fmt: skip
 
 
 def _side_by_side(terms: Sequence[Combinable]) -> tuple[list[Expression], tuple[str, ...]]:

@@ -211,8 +211,7 @@ def _fused(nodes: list[_Node], roots: Sequence[int]) -> dict[int, _Node]:
 _OPCODES = {
     "fill": tape.FILL, "lin1": tape.LIN1, "lin2": tape.LIN2, "prod": tape.PROD, "madd": tape.MADD,
     "reciprocal": tape.RECIPROCAL, "power": tape.POWER, "where": tape.WHERE, "sin cos": tape.SINCOS,
-    "exp prod": tape.EXP_PROD,
-    "w_real w_imag": tape.W, **tape.CODES,
+    "exp prod": tape.EXP_PROD, "w_real w_imag": tape.W, **tape.CODES,
 }  # fmt: skip
 # Pairs computed by one instruction: the second result goes to the slot c.
 _PAIRS = {"sin": "cos", "cos": "sin", "w_real": "w_imag", "w_imag": "w_real"}
@@ -350,13 +349,9 @@ def _allocate(
 
 
 def _encode(
-    instructions: list[Instruction],
-    split: int,
-    registers: int,
-    scalars: dict[int, Expression],
-    n_parameters: int,
+    instructions: list[Instruction], split: int, registers: int, scalars: dict[int, Expression], n_parameters: int,
     components: int,
-) -> Program:
+) -> Program:  # fmt: skip
     value = [scalars[s] for _, _, three in instructions[:split] for s in three]
     rest = [scalars[s] for _, _, three in instructions[split:] for s in three]
     ordered = topological([*value, *rest])

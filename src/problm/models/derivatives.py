@@ -17,11 +17,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import add, mul, neg, sub, truediv
+from typing import TYPE_CHECKING, Any
 
-from .expression import Expression, constant, exp, make, parameter, sqrt, where
+import numpy as np
+from numpy.typing import NDArray
+
+from .expression import NUMPY, Expression, constant, exp, make, parameter, sqrt, where
 from .node import topological
 
+if TYPE_CHECKING:
+    from ..kernels.kernel import SecondOrder
+
 _ZERO, _ONE = constant(0.0), constant(1.0)
+Array = NDArray[np.float64]
+_OPERATORS: dict[str, Any] = {"add": add, "sub": sub, "mul": mul, "div": truediv, "neg": neg}
+_MOST_SECOND = 3
+"""Largest number of first and second derivatives to evaluate, per parameter."""
+_MOST_TERMS = 16
+"""Largest number of terms of a product of sums that is multiplied out."""
+Sum = dict[tuple[int, ...], Expression]
+"""A sum of products: for the sorted serial numbers of the factors of each, the scalar in front."""
 _TWO_OVER_ROOT_PI = constant(2.0 / math.sqrt(math.pi))
 
 
@@ -79,6 +96,150 @@ PARTIALS: dict[str, Callable[..., tuple[Expression, ...]]] = {
 def derivatives(outputs: Sequence[Expression], n_parameters: int) -> list[list[Expression]]:
     """Derivative of each output with respect to each parameter, by reverse accumulation."""
     return [_reverse(f, n_parameters) for f in outputs]
+
+
+def second_order(
+    residuals: Sequence[Expression], jacobian: Sequence[Sequence[Expression]], d: int
+) -> Callable[[], SecondOrder | None]:
+    """Makes the kernel with second derivatives when it is first called; it makes None if rows have several residuals or
+    the second derivatives are much more work than the first.
+
+    Second derivatives are sums of products. Their sums over the rows, times the residuals, are scalars times sums of
+    these products, and most of the products are derivatives, too: only the others are evaluated.
+    """
+
+    @lru_cache(maxsize=1)
+    def make() -> SecondOrder | None:
+        from ..kernels import tape
+        from ..kernels.kernel import SecondOrder
+        from .assembler import assemble
+
+        if len(residuals) > 1:
+            return None
+        outputs = list(jacobian[0])
+        rows = derivatives(outputs, d)
+        pairs = [(a, b) for a in range(d) for b in range(a + 1) if rows[a][b] is not _ZERO]
+        products = _Products()
+        known: dict[tuple[int, ...], tuple[int, Expression]] = {}
+        for k, by in enumerate(outputs):
+            if len(terms := products.expanded(by)) == 1:
+                known[next(iter(terms))] = k, next(iter(terms.values()))
+        found = []
+        for k, (a, b) in enumerate(pairs):
+            for product, scalar in sorted(products.expanded(rows[a][b]).items(), key=lambda item: len(item[0])):
+                if product not in known:
+                    known[product] = len(outputs), _appended(product, known, products.factors, outputs)
+                source, unit = known[product]
+                found.append((k, source, scalar / unit))
+        if len(outputs) > _MOST_SECOND * d:
+            return None
+        program = assemble(residuals, [outputs], d)
+        ratios = [ratio for *_, ratio in found]
+        return SecondOrder(
+            program.code, program.constants, np.array(pairs, dtype=np.intp).reshape(-1, 2),
+            np.array([place for *place, _ in found], dtype=np.intp).reshape(-1, 2),
+            _computed(ratios), tape.run, d, len(outputs) - d,
+        )  # fmt: skip
+
+    return make
+
+
+def _computed(scalars: Sequence[Expression]) -> Callable[[Array], Array]:
+    """The function of theta (d,) that computes expressions of the parameters, in an order that is found once."""
+    order = topological(scalars)
+    place = {e.serial: k for k, e in enumerate(order)}
+    functions: dict[str, Any] = {**NUMPY, **_OPERATORS}
+    steps: list[tuple[Expression, Any, list[int]]] = [
+        (e, functions.get(e.op), [place[a.serial] for a in e.args]) for e in order
+    ]
+    wanted = [place[e.serial] for e in scalars]
+
+    def values(theta: Array) -> Array:
+        found: list[Any] = []
+        for e, function, args in steps:
+            if e.op == "constant":
+                found.append(np.float64(e.value))
+            elif e.op == "parameter":
+                found.append(theta[int(e.value)])
+            else:
+                found.append(function(*(found[k] for k in args)))
+        return np.array([found[k] for k in wanted], dtype=np.float64)
+
+    return values
+
+
+def _appended(
+    product: tuple[int, ...],
+    known: dict[tuple[int, ...], tuple[int, Expression]],
+    factors: dict[int, Expression],
+    outputs: list[Expression],
+) -> Expression:
+    """Append a product to the outputs, made from a known one if possible; return the scalar in front of it."""
+    for k, factor in enumerate(product):
+        if (rest := product[:k] + product[k + 1 :]) in known:
+            source, scalar = known[rest]
+            outputs.append(outputs[source] * factors[factor])
+            return scalar
+    made = _ONE
+    for factor in product:
+        made = made * factors[factor]
+    outputs.append(made)
+    return _ONE
+
+
+class _Products:
+    """Expressions as sums of products of factors."""
+
+    def __init__(self) -> None:
+        self.factors: dict[int, Expression] = {}
+        """Factors by their serial numbers."""
+        self._known: dict[int, Sum] = {}
+
+    def expanded(self, e: Expression) -> Sum:
+        """The expression as a sum of products."""
+        if e.serial not in self._known:
+            self._known[e.serial] = self._expand(e)
+        return self._known[e.serial]
+
+    def _expand(self, e: Expression) -> Sum:
+        if not e.rowwise:
+            return {(): e}
+        if e.op in ("add", "sub"):
+            left, right = map(self.expanded, e.args)
+            return _sum([*left.items(), *((p, s if e.op == "add" else -s) for p, s in right.items())])
+        if e.op == "neg":
+            return {product: -scalar for product, scalar in self.expanded(e.args[0]).items()}
+        if e.op == "div" and not e.args[1].rowwise:
+            return {product: scalar / e.args[1] for product, scalar in self.expanded(e.args[0]).items()}
+        if e.op in ("mul", "div"):
+            left = self._as_factor(e.args[0])
+            right = self._as_factor(e.args[1]) if e.op == "mul" else self._reciprocal(e.args[1])
+            if len(left) * len(right) <= _MOST_TERMS:
+                return _sum([(tuple(sorted(p + q)), s * t) for p, s in left.items() for q, t in right.items()])
+        self.factors[e.serial] = e
+        return {(e.serial,): _ONE}
+
+    def _reciprocal(self, e: Expression) -> Sum:
+        inverse = _ONE / e
+        self.factors[inverse.serial] = inverse
+        return {(inverse.serial,): _ONE}
+
+    def _as_factor(self, e: Expression) -> Sum:
+        """`expanded`, but a sum with a scalar, such as x - m, stays one factor: its powers would lose digits."""
+        terms, scalar = self.expanded(e), _ONE
+        if not e.rowwise or () not in terms:
+            return terms
+        while e.op == "neg" or (e.op == "div" and not e.args[1].rowwise):
+            e, scalar = e.args[0], -scalar if e.op == "neg" else scalar / e.args[1]
+        self.factors[e.serial] = e
+        return {(e.serial,): scalar}
+
+
+def _sum(terms: Sequence[tuple[tuple[int, ...], Expression]]) -> Sum:
+    total: Sum = {}
+    for product, scalar in terms:
+        total[product] = total[product] + scalar if product in total else scalar
+    return total
 
 
 def _reverse(output: Expression, n_parameters: int) -> list[Expression]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
+
+import numpy as np
 
 from ..support.suggest import suggest
 from . import expression as ex
@@ -183,6 +185,34 @@ class _Parser:
             needs = f"{abs(wanted)} argument{'s' * (abs(wanted) > 1)}{' or more' * (wanted < 0)}"
             self.fail(f"formula: {name} takes {needs}, got {len(arguments)}", place)
         return FUNCTIONS[name](*arguments)
+
+
+def calculated(text: str, columns: Mapping[str, Any]) -> Any:
+    """The value of an expression of columns, such as ``sqrt(I)``, as an array of float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> calculated("sqrt(I + 1)", {"I": np.array([0.0, 8.0])})
+    array([1., 3.])
+    """
+    parser = _Parser(text)
+    response, body = parser.whole()
+    if response is not None:
+        raise FormulaError("formula: '~' has no meaning here")
+    for name in parser.names:
+        if name not in columns:
+            raise FormulaError(f"formula: there is no column {name!r}{suggest(name, tuple(columns))}")
+    values = [np.asarray(columns[name], dtype=np.float64) for name in parser.names]
+    length = max((v.size for v in columns.values()), default=1)
+    return np.ascontiguousarray(np.broadcast_to(ex.evaluate([body], values, [])[0], (length,)), dtype=np.float64)
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The names of data and parameters in an expression, in their order."""
+    parser = _Parser(text)
+    parser.whole()
+    return tuple(parser.names)
 
 
 def _default_variables(names: Sequence[str], response: str | None) -> tuple[str, ...]:

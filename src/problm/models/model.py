@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..losses import Loss
 from . import arithmetic
 from . import expression as ex
-from .derivatives import derivatives
+from .derivatives import derivatives, second_order
 from .expression import Expression, TraceError
 from .node import to_text
 from .tracing import outputs, trace
@@ -221,8 +221,10 @@ class Model:
             d = key[2]
             try:
                 residuals, by = traced()
-                program = assemble(residuals, by or derivatives(residuals, d), d)
-                self._made[key] = Kernel(tape.run, d, program.components, program.code, program.constants)
+                by = by or derivatives(residuals, d)
+                program, second = assemble(residuals, by, d), second_order(residuals, by, d)
+                made = Kernel(tape.run, d, program.components, program.code, program.constants, second=second)
+                self._made[key] = made
             except TraceError:
                 made = compiled()
                 self._made[key] = Kernel(made.evaluator, d, made.components)

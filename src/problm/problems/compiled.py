@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..jit.addresses import ENCODE, MOVE
-from ..kernels.kernel import CHUNK, Kernel, address_of, describe, loadable, loadable_type
-from ..linalg.normal import Normal
+from ..kernels.kernel import CHUNK, Kernel, SecondOrder, address_of, describe, loadable, loadable_type
+from ..linalg.normal import Normal, Runs
 from ..solver.problem import JUMP, Theta
 from ..support.digest import digest
 from .sampled import SampledProblem
@@ -104,6 +105,26 @@ class CompiledProblem(SampledProblem):
         """Sums of ``w J^T r`` (m, d) and ``w J^T J`` (m, d, d) over m groups of rows, consecutive in ``order``."""
         columns = [loadable(c[order]) for c in self.data.columns]
         return self.kernel.linearize_groups(self._point(theta), describe(columns), edges)
+
+    in_place = True
+
+    def runs(self, theta: Theta, starts: NDArray[np.int64], length: int, *, second: bool) -> Runs:
+        made = self._second() if second else None
+        return (made.runs if made else self.kernel.linearize_runs)(
+            self._point(theta), self._everything(), starts, length
+        )
+
+    def second_order(self, theta: Theta) -> tuple[Normal, Array] | None:
+        made = self._second()
+        return None if made is None else made.everything(self._point(theta), self._everything(), self.n)
+
+    def _second(self) -> SecondOrder | None:
+        """The kernel with second derivatives, for a model without a loss in flat space."""
+        kernel = self.kernel
+        if kernel.second is None or self.robust or self.move is not None or self._encode is not None:
+            return None
+        made = kernel.second()
+        return made and replace(made, threads=kernel.threads)
 
     def factor(self, theta: Theta, lo: int, hi: int) -> Array:
         """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""

@@ -3,7 +3,8 @@
 Steps are relative to the parameter's size, as in MINPACK, but the size is at least a hundredth of that at the start
 (one if it starts at zero): otherwise a parameter that passes zero would be moved by less than rounding. A parameter may
 be large only because its origin is far away (a peak at a Unix time): if its step changes residuals by more than a
-thousandth of their size, the steps of that parameter are shortened for good.
+thousandth of their size, the steps of that parameter are shortened for good. So are steps of any parameter that change
+residuals by more than that, and not in proportion (a frequency, with times since 1970).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..solver.problem import Theta
-from ..support.differences import EPS, derivatives, usual_step
+from ..support.differences import EPS, derivatives, forward, usual_step
 
 Array = NDArray[np.float64]
 _LARGE = 1e4
@@ -26,6 +27,10 @@ _GROWN = 100.0
 _LONG = 1e-3
 """Change of a residual by a step, relative to the largest residual, above which the step is too long."""
 _MOST_CUTS = 4
+_BENT = 0.1
+"""Relative change of a derivative, if its step is `_SHORTER`, above which the step is too long."""
+_SHORTER = 0.1
+_MOST_BENDS = 8
 
 
 class Differences:
@@ -66,9 +71,12 @@ class Differences:
         """Relative precision of the residuals."""
         self._retract, self._map = retract, mapped
         self._step = None if step is None else np.broadcast_to(np.asarray(step, dtype=np.float64), (dim,)).tolist()
-        self._typical: list[float] | None = None
+        self._least: list[float] | None = None
+        """Lower limits on the sizes of the parameters: a hundredth of those at the start."""
         self._most: list[float] | None = None
-        """Upper limits on the sizes of the parameters, known after the first Jacobian."""
+        """Upper limits on the sizes of the parameters, if there are any."""
+        self._limited = retract is not None or step is not None or scheme == "cs"
+        """Whether such limits were looked for, or are not needed."""
         self._groups: NDArray[np.int64] | None = None
 
     @property
@@ -80,7 +88,7 @@ class Differences:
         """Switch from forward to central differences; return whether that was possible."""
         if self.scheme != "2-point" or self._step is not None:
             return False
-        self.scheme, self._most = "3-point", None  # its steps are longer
+        self.scheme, self._most, self._limited = "3-point", None, self._retract is not None  # its steps are longer
         return True
 
     def check(self, residuals: int) -> None:
@@ -95,16 +103,24 @@ class Differences:
         """
         if self.sparsity is not None:
             return self._sparse(evaluate, theta, residuals, longer)
-        if self._most is None and self._retract is None and self._step is None and self.scheme != "cs":
+        first = not self._limited
+        if first:
             self._shorten(evaluate, theta, residuals)
-        if not self.parallel:
-            return self._derivatives(evaluate, theta, residuals, longer)
+        if self._map is map:
+            found = self._derivatives(evaluate, theta, residuals, longer)
+            if first and self._straighten(evaluate, theta, residuals, found):
+                found = self._derivatives(evaluate, theta, residuals, longer)
+            return found
         values = iter(list(self._map(evaluate, self._points(theta, residuals, longer))))
         return self._derivatives(lambda _: next(values), theta, residuals, longer)
 
     def _derivatives(self, evaluate: Callable[[Theta], Array], theta: Theta, value: Array, longer: float) -> Array:
+        sizes = self._sizes(theta)
+        if self.scheme == "2-point" and self._retract is None and self.limits is None:
+            step = longer * usual_step(self.scheme, self.eps)
+            return forward(evaluate, theta, [step * size for size in sizes], value)
         return derivatives(
-            evaluate, theta, self._sizes(theta), self.scheme,
+            evaluate, theta, sizes, self.scheme,
             value=value, retract=self._retract, limits=self.limits, eps=self.eps, longer=longer,
         )  # fmt: skip
 
@@ -123,10 +139,11 @@ class Differences:
         """Sizes that the steps are relative to."""
         if self._retract is not None:
             return [1.0] * self.dim
-        sizes = np.abs(theta).tolist()
-        if self._typical is None:
-            self._typical = [size if size > 1e-12 else 1.0 for size in sizes]  # smaller ones are rounded zeros
-        sizes = [max(size, 0.01 * typical) for size, typical in zip(sizes, self._typical, strict=True)]
+        sizes = list(map(abs, theta.tolist()))
+        if self._least is None:
+            # Smaller ones are rounded zeros.
+            self._least = [0.01 * (size if size > 1e-12 else 1.0) for size in sizes]
+        sizes = list(map(max, sizes, self._least))
         if self._most is not None:
             sizes = list(map(min, sizes, self._most))
         if self._step is None or self.scheme == "cs":
@@ -141,13 +158,14 @@ class Differences:
         compensate each other).
         """
         sizes, step = self._sizes(theta), usual_step(self.scheme, self.eps)
-        assert self._typical is not None
+        assert self._least is not None
+        self._limited = True
+        large = [a for a, size in enumerate(sizes) if size > min(_LARGE, 100.0 * _GROWN * self._least[a])]
+        scale = float(np.abs(residuals).max(initial=0.0)) if large else 0.0
+        if not (scale > 0.0 and np.isfinite(scale)):
+            return
         self._most = [np.inf] * self.dim
-        scale = float(np.abs(residuals).max(initial=0.0))
-        for a in range(self.dim):
-            large = sizes[a] > min(_LARGE, _GROWN * self._typical[a])
-            if not (large and scale > 0.0 and np.isfinite(scale)):
-                continue
+        for a in large:
             least = 64.0 * EPS * sizes[a] / step  # shorter steps are lost in the parameter's last digits
             for _ in range(_MOST_CUTS):
                 moved = theta.copy()
@@ -156,6 +174,26 @@ class Differences:
                 if change <= _LONG * scale or sizes[a] <= least:
                     break
                 self._most[a] = sizes[a] = max(max(1e-4, _LONG * scale / change) * sizes[a], least)
+
+    def _straighten(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, found: Array) -> bool:
+        """Shorten steps along which residuals change much and not in proportion, such as those of a frequency if times
+        are in seconds since 1970; return whether any were. ``found`` (d, m) are the derivatives by these steps."""
+        sizes, step, scale = self._sizes(theta), usual_step(self.scheme, self.eps), np.abs(residuals).max(initial=0.0)
+        if not np.isfinite(scale) or self.limits is not None:
+            return False
+        most, shortened = [np.inf] * self.dim if self._most is None else self._most, False
+        for a in np.flatnonzero(np.abs(found).max(axis=1, initial=0.0) * np.array(sizes) * step > _LONG * scale):
+            size, ahead = sizes[a], found[a] * sizes[a] * step
+            for _ in range(_MOST_BENDS):
+                moved = theta.copy()
+                moved[a] += _SHORTER * step * size
+                near = (evaluate(moved) - residuals) / _SHORTER
+                if np.linalg.norm(near - ahead) <= _BENT * np.linalg.norm(near):
+                    break
+                size, ahead = _SHORTER * size, _SHORTER * near
+                most[a], shortened = size, True
+        self._most = most if shortened else self._most
+        return shortened
 
     def _sparse(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, longer: float) -> Any:
         """Sparse Jacobian (m, d); the parameters of a group move together, as no residual depends on two of them."""

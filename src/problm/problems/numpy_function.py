@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..linalg.cholesky_compiled import at_hand
 from ..linalg.normal import Normal
 from ..losses import Loss
 from ..sampling.columns import SampledColumns
@@ -103,16 +104,25 @@ class FunctionProblem(Problem):
         # About 1 MiB of Jacobian and temporaries per chunk. A quarter of it fits in the second-level cache but takes a
         # fifth longer, because of more calls (measured, N = 10^4 to 10^6); four times as much is slower again.
         self.chunk = self.n if whole else max(256, 131072 // (components * (dim + 4)))
+        # As many equations as unknowns may have an exact solution, which the scaling of the compiled solver rounds.
+        self._cholesky = at_hand(dim) if self.n * components > dim else None
+        self._in_one_call = self.chunk >= self.n
         self._comparison: Comparison | None = None
         if self.data is not None and self.chunk < self.n:
             self._comparison = Comparison(self._residuals, self.data.columns, components, self.chunk)
 
-    few = 30_000
+    few = digits_up_to = 20_000
     """Number of rows up to which batches save nothing: calling a NumPy function, drawing a batch, judging a step on it
-    and checking that rows do not depend on each other take as long as evaluating thousands of rows. Of six models
-    (`bench.studies.scipy_calls`), five were faster with all rows at 20,000, and three at 50,000."""
+    and checking that rows do not depend on each other take as long as evaluating thousands of rows. Of the six other
+    models of `bench.studies.scipy_calls`, four were faster with all rows, to all digits, at 20,000 rows, and two at
+    30,000. Parameters get all their digits up to the same number."""
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
+        if self._in_one_call and lo == 0 and hi == self.n and self.journal is None:
+            rows = () if self.data is None else self.data.rows(0, hi)
+            r = self._known(theta, 0, hi, 0, hi)
+            r = self._residuals(theta, rows) if r is None else r
+            return self._sums(r, self._jacobian(theta, rows, r), outer, costs)
         done, total = self._noted()
         for k, (start, stop, rows) in enumerate(self._chunks(lo, hi)[done:], done + 1):
             residuals = self._known(theta, lo, hi, start, stop)
@@ -137,6 +147,10 @@ class FunctionProblem(Problem):
         return costs
 
     def cost(self, theta: Theta) -> float:
+        if self._in_one_call and self.journal is None:
+            r = self._residuals(theta, () if self.data is None else self.data.rows(0, self.n))
+            self._last = (theta, 0, self.n, 0, self.n, r)
+            return self._cost_of(r)
         done, total = self._noted()
         total = total or 0.0
         together = None
@@ -147,10 +161,7 @@ class FunctionProblem(Problem):
         for k, (start, stop, rows) in enumerate(self._chunks(0, self.n)[done:], done + 1):
             p = self.components
             r = self._residuals(theta, rows) if together is None else together[start * p : stop * p]
-            if self.loss.is_linear:
-                total += 0.5 * float(r.dot(r))
-            else:
-                total += float(self.loss.cost(self._squares(r)).sum())
+            total += self._cost_of(r)
             if together is None:
                 self._last = (theta, 0, self.n, start, stop, r)
             self._note(k, total)
@@ -232,6 +243,10 @@ class FunctionProblem(Problem):
         if self.data is not None:
             self.data.release()
 
+    def for_compiled_loop(self) -> tuple[Any, ...] | None:
+        sparse = self.differences.sparsity is not None
+        return () if self.flat and self._cholesky is not None and not sparse else None
+
     def first_bad_row(self, theta: Theta) -> int | None:
         """The first row, in the user's order, with a residual or derivative that is not finite."""
         for start, _, rows in self._chunks(0, self.n):
@@ -278,10 +293,14 @@ class FunctionProblem(Problem):
         model = {"model": code_digest(self.fun), "derivatives": derivatives, "loss": [self.loss.name, self.loss.scale]}
         return model if self.data is None else {**model, "rows": digest(self.data.columns)}
 
-    def _residuals(self, theta: Theta, rows: Rows, counts: int = 1) -> Array:
+    def _residuals(self, theta: Theta, rows: Rows) -> Array:
         """Residuals of some rows along one axis, (k * p,)."""
-        self.nfev += counts
-        r = self._call(theta.copy() if self.flat else theta, *rows)  # a copy, in case the function writes to it
+        self.nfev += 1
+        return self._evaluated(theta.copy() if self.flat else theta, rows)  # a copy, in case the function writes to it
+
+    def _evaluated(self, theta: Theta, rows: Rows) -> Array:
+        """Residuals of some rows at a point that the function may write to."""
+        r = self._call(theta, *rows)
         if type(r) is np.ndarray and (r.base is not None or getrefcount(r) > _OURS):
             r = r.copy()  # the function may keep it and reuse it in the next call
         k = len(rows[0]) if rows else self.n
@@ -300,9 +319,6 @@ class FunctionProblem(Problem):
             self.differences.eps = float(np.finfo(r.dtype).eps)
         return r.astype(np.float64)
 
-    def _at(self, rows: Rows) -> Callable[[Theta], Array]:
-        return lambda theta: self._residuals(theta, rows, 0)
-
     def _jacobian(self, theta: Theta, rows: Rows, residuals: Array, longer: float = 1.0) -> Any:
         """Transposed Jacobian of some rows, (d, k * p); differences use the usual steps times ``longer``.
 
@@ -310,8 +326,9 @@ class FunctionProblem(Problem):
         """
         self.njev += 1
         if self.jac is None:
-            evaluate = partial(_called, self.fun, rows) if self.differences.parallel else self._at(rows)
-            return self.differences.jacobian(evaluate, theta, residuals, longer)
+            if self.differences.parallel:
+                return self.differences.jacobian(partial(_called, self.fun, rows), theta, residuals, longer)
+            return self.differences.jacobian(lambda point: self._evaluated(point, rows), theta, residuals, longer)
         k = len(residuals) // self.components
         j = self.jac(theta.copy() if self.flat else theta, *rows)
         if not isinstance(j, np.ndarray) and (hasattr(j, "matmat") or is_sparse(j)):
@@ -332,6 +349,12 @@ class FunctionProblem(Problem):
     def _weights(self, residuals: Array) -> Array:
         """Weights of the residuals by the loss of their blocks, (k * p,)."""
         return np.repeat(self.loss.cost_and_weight(self._squares(residuals))[1], self.components)
+
+    def _cost_of(self, residuals: Array) -> float:
+        """Sum of the costs of some blocks."""
+        if not self.robust:
+            return 0.5 * float(residuals.dot(residuals))
+        return float(self.loss.cost(self._squares(residuals)).sum())
 
     def _squares(self, residuals: Array) -> Array:
         """Squared norms of the blocks, (k,)."""
@@ -356,7 +379,7 @@ class FunctionProblem(Problem):
             weighted = jacobian * (weight if p == 1 else np.repeat(weight, p))
             hessian = weighted.dot(jacobian.T)
             hessian = 0.5 * (hessian + hessian.T)
-        normal = Normal(k, total, weighted.dot(residuals), hessian)
+        normal = Normal(k, total, weighted.dot(residuals), hessian, compiled=self._cholesky)
         if outer:
             each = weighted * residuals
             if p > 1:

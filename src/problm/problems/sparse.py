@@ -51,9 +51,8 @@ def sparse_sums(loss: Loss, residuals: Array, jacobian: Any) -> Normal:
         root = np.sqrt(weight)
         hessian = Gram(aslinearoperator(diags_array(root)) @ aslinearoperator(jacobian), root * residuals)
         return Normal(m, total, np.asarray(jacobian.rmatvec(weight * residuals)), hessian)
-    weighted = jacobian.multiply(weight[:, None]).tocsr()
-    hessian = weighted.T @ jacobian
-    hessian = 0.5 * (hessian + hessian.T)
+    rows = jacobian if loss.is_linear else jacobian.multiply(np.sqrt(weight)[:, None]).tocsr()
+    hessian = rows.T @ rows  # symmetric to the last bit, because both factors are the same
     if jacobian.shape[1] <= MANY:
         hessian = hessian.toarray()
-    return Normal(m, total, weighted.T @ residuals, hessian)
+    return Normal(m, total, jacobian.T @ (weight * residuals), hessian)

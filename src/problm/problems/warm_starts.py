@@ -41,12 +41,13 @@ class WarmStarts:
         """(n,) number of the theta that each row of ``trial`` belongs to."""
         self.here = 0
         """Number of the last linearised theta."""
-        self._at: Any = None
+        self.at: Any = None
+        """The last linearised theta, if any."""
         self._latest: tuple[int, Any] = (0, None)
 
     def number(self, theta: Any) -> int:
         """The number of a theta, which is the same while it is the latest or the last linearised one."""
-        if self._at is not None and theta is self._at:
+        if self.at is not None and theta is self.at:
             return self.here
         if theta is not self._latest[1]:
             self._latest = (self._latest[0] + 1, theta)
@@ -54,7 +55,7 @@ class WarmStarts:
 
     def linearize_at(self, theta: Any) -> int:
         """Make this theta the one that solves start from; return its number."""
-        self.here, self._at = self.number(theta), theta
+        self.here, self.at = self.number(theta), theta
         return self.here
 
     def read(self, rows: Index) -> Array:

@@ -217,15 +217,23 @@ class Batch:
             self._known = self.n
         self._held = (self.size, self._known)
 
-    def arrive(self, theta: Theta, normal: Normal) -> None:
-        """Go to a point where all rows were linearised elsewhere (`problm.solver.compiled_loop`)."""
-        self.theta, self._normal = theta, normal
+    def arrive(self, theta: Theta, normal: Normal | None) -> None:
+        """Go to a point that was evaluated on all rows elsewhere (`problm.solver.compiled.advance`), and linearised if
+        ``normal`` is given."""
+        self.theta, self._normal, self._known = theta, normal, self.n
 
-    def count_fused(self, trials: int) -> None:
-        """Count trials on all rows that were linearised as well."""
-        self.jacobian_calls += trials
-        self.jacobian_rows += trials * self.n
+    def take_all(self, theta: Theta, normal: Normal) -> None:
+        """Go to a point where one pass elsewhere linearised all rows."""
+        self.size = self.n
+        self.arrive(theta, normal)
+        self.count_trials(1, None)
+        self._release()
+
+    def count_trials(self, trials: int, linearised: int | None) -> None:
+        """Count trials on all rows, and how many points were linearised; None: every trial was, in the same pass."""
         self.residual_rows += trials * self.n
+        self.residual_calls += 0 if linearised is None else trials
+        self.count_jacobians(trials if linearised is None else linearised, self.n)
 
     def move(self, theta: Theta) -> None:
         """Go back to a point whose costs are no longer known."""

@@ -162,7 +162,7 @@ class TrustRegion:
         return scaling
 
     def stepped(self, value: float, radius: float, length: float, largest: Array) -> None:
-        """Steps were taken elsewhere by these rules (`problm.solver.compiled_loop`)."""
+        """Steps were taken elsewhere by these rules (`problm.solver.compiled.loop`)."""
         self.value, self.radius, self.length, self._largest = value, radius, length, largest
 
     def propose(self, system: QuadraticModel) -> Proposal:

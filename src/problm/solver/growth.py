@@ -10,7 +10,8 @@ A Gauss-Newton step on the batch predicts ``dec = (g + e)^T H^-1 (g + e) / 2`` a
 at ``dec <= kappa nu``, kappa = 2, the batch is exhausted and grows. It grows by a factor of 2 while steps are still
 damped or erratic. Where Gauss-Newton steps converge fast (``q2`` is the ratio of successive decrements), it grows to N
 in equal factors of up to 16. From a quarter of N on it goes to N at once: a batch has to be gathered, all rows need not
-be. Where gathering a row costs more than evaluating it (compiled rows), one batch of ``2.5 d sqrt(N)`` is the last.
+be. Where gathering a row costs more than evaluating it (compiled rows), one batch of ``2.5 d sqrt(N)`` is the last, if
+steps on a sample that is read in place (`problm.solver.short_end`) do not take over.
 Where a step shows that residuals are linear, one step over everything is enough, and the first batch is the last.
 
 In accuracy mode the quantile Q of the excess, a scaled chi-square with the same first two moments (Satterthwaite), is

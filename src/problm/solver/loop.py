@@ -4,7 +4,8 @@ Minimise ``f(theta) = sum_i f_i(theta)``, ``f_i = loss(||r_i||)``, i = 1..N, wit
 
 1. *Linearise* on S: g is the mean of ``w J^T r``, H the mean of ``w J^T J``. Blocks already linearised at this point
    are not evaluated again.
-2. *Enough?* At K = N, stop if converged. Below N, grow the batch if it is exhausted (`problm.solver.growth`).
+2. *Enough?* At K = N, stop if converged. Below N, leave an exhausted batch for a larger one (`problm.solver.growth`)
+   or for the end (`problm.solver.short_end`).
 3. *Step*: solve ``(H + lambda D) s = -g`` and try s on S; raise lambda until the cost of S falls
    (`problm.solver.damping`). At K = N and near the minimum, a step extrapolated from the last one is tried first
    (`problm.linalg.cholesky`).
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from ..linalg.quadratic import Proposal, QuadraticModel
 from ..linalg.space import Space
 from ..support.caller import as_called
-from . import rules
+from . import rules, short_end
 from .damping import Tenfold
 from .growth import first_size
 from .options import Options
@@ -39,15 +40,13 @@ from .policies.acceptance import Step, Verdict
 from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run, Stop
-from .verification import perfect, settled, verified, way_down, way_down_in_doubt
+from .verification import MOST_ESCAPES, perfect, settled, verified, way_down, way_down_in_doubt
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
 
 Array = NDArray[np.float64]
 _TAKE = Verdict(True)
-_MOST_ESCAPES = 3
-"""Largest number of saddle points to leave in one solve."""
 
 
 def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **settings: Any) -> Result:
@@ -94,10 +93,10 @@ def _solved(problem: Problem, theta: Theta, space: Space, options: Options) -> R
     return result_of(loop, status)
 
 
-def _sparse_model() -> type[QuadraticModel]:
-    from ..linalg.sparse import SparseModel
+def _sparse_model(hessian: Any) -> type[QuadraticModel]:
+    from ..linalg.block_model import model_of
 
-    return SparseModel
+    return model_of(hessian)
 
 
 def _until_done(loop: Loop, saver: Checkpoint | None) -> Status:
@@ -153,7 +152,8 @@ class Loop(Run):
         if full and self.termination.one_step_left(system) and not (self.space.bounded or system.singular):
             return self.take_last_step(system)
         if not full and self.exhausted(system):
-            self.grow_on()
+            if not short_end.finish(self, system, self.linearize):
+                self.grow_on()
             return None
         if full and self.compiled_next and self.take_compiled_steps(system):
             return None
@@ -175,7 +175,7 @@ class Loop(Run):
         system = None
         if math.isfinite(normal.cost + sum(normal.gradient.tolist())):
             errors = None if self.keep_all_directions else batch.uncertainty
-            model = QuadraticModel if isinstance(normal.hessian, np.ndarray) else _sparse_model()
+            model = QuadraticModel if isinstance(normal.hessian, np.ndarray) else _sparse_model(normal.hessian)
             system = model(normal, batch.theta, self.space, self.damping.scaling, batch.factor, errors)
         if system is None or not system.finite:
             self.step_back()
@@ -281,7 +281,7 @@ class Loop(Run):
             if rules.lowers_cost(ratio):
                 return _Trial(step, change, predicted, ratio, tries, length, plain, extrapolated)
             if self.batch.full and self.termination.lost_in_rounding(system, change):
-                return _Trial(step, change, predicted, 1.0, tries, length, plain)
+                return _Trial(step, change, predicted, 1.0, tries, length, plain, extrapolated)
             if extrapolated:
                 ahead = self.last = None
                 self.record("reject", system.cost)
@@ -313,8 +313,11 @@ class Loop(Run):
 
     def take_compiled_steps(self, system: QuadraticModel) -> bool:
         """Do many iterations in compiled code; return whether any were done."""
-        from .compiled_loop import take_steps  # imported only for problems of few rows
-
+        # Imported only where they are needed.
+        if self.compiled:
+            from .compiled.loop import take_steps
+        else:
+            from .compiled.advance import take_steps
         return take_steps(self, system)
 
     def judge(self, step: _Trial) -> Verdict:
@@ -333,7 +336,7 @@ class Loop(Run):
         cost = system.cost + (step.change if verdict.accept else 0.0)
         if verdict.grow_to == 0:
             self.record(decision, cost)
-        else:
+        elif verdict.grow_to is not None or not short_end.finish(self, system, self.linearize):
             self.grow(verdict.grow_to, f"{decision}, grow", cost)
 
     def accept(self, step: _Trial, system: QuadraticModel) -> None:
@@ -364,7 +367,7 @@ class Loop(Run):
     def leave_saddle(self) -> bool:
         """Descend along a direction that a rank-deficient or inexact Jacobian does not see; return whether there is
         one."""
-        if self.escapes >= _MOST_ESCAPES:
+        if self.escapes >= MOST_ESCAPES:
             return False
         point = way_down(self, self.system) if self.system.singular else None
         if point is None:

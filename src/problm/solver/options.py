@@ -36,11 +36,13 @@ class Options:
     """Relative change of the parameters by a step, and by the next Gauss-Newton step, at which to stop; 0: never."""
     gtol: float | None = None
     """Largest cosine between residuals and tangent space, sqrt(decrement / cost), at convergence.
-    None: 1e-8 below 10^4 residuals; from there on, where passes are expensive, the cosine at which the minimum is 0.01
-    standard errors of the parameters away (`problm.solver.termination`)."""
-    certificate: str = "bound"
+    None: 1e-8 up to 10^4 residuals (of a function, as many as are all used from the start); for more, where passes are
+    expensive, the cosine at which the minimum is 0.01 standard errors of the parameters away
+    (`problm.solver.termination`)."""
+    certificate: str | None = None
     """``"bound"``: the last step may be taken without another linearisation if the previous steps bound what is left;
-    ``"gradient"``: the gradient over all residuals is computed at the returned point."""
+    ``"gradient"``: the gradient over all residuals is computed at the returned point. None: a bound if residuals are
+    many, and the gradient if they are few, as for gtol."""
     max_iter: int = 5000
     """Largest number of trial steps and growths of the batch."""
     max_time: float = math.inf
@@ -74,10 +76,9 @@ class Options:
         for name in ("ftol", "xtol"):
             if getattr(self, name) is None:  # test is off, as in SciPy
                 object.__setattr__(self, name, 0.0)
-        for name in ("ftol", "xtol", "checkpoint_every"):
-            _non_negative(name, getattr(self, name))
-        if self.gtol is not None:
-            _non_negative("gtol", self.gtol)
+        if self.ftol or self.xtol or self.gtol is not None or self.checkpoint_every != 60.0:
+            for name in ("ftol", "xtol", "checkpoint_every", *([] if self.gtol is None else ["gtol"])):
+                _non_negative(name, getattr(self, name))
         if not self.max_time > 0:
             raise ValueError(f"max_time must be positive seconds, got {self.max_time!r}")
         if int(self.max_iter) != self.max_iter or self.max_iter < 0:
@@ -90,7 +91,7 @@ class Options:
             raise ValueError(f"accuracy must lie between 0 and 1 (relative to the cost), got {self.accuracy!r}")
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must lie between 0 and 1, got {self.confidence!r}")
-        if self.certificate not in ("bound", "gradient"):
+        if self.certificate not in (None, "bound", "gradient"):
             raise ValueError(f"certificate must be 'bound' or 'gradient', got {self.certificate!r}")
         if self.nan_policy not in ("reject", "raise"):
             raise ValueError(f"nan_policy must be 'reject' or 'raise', got {self.nan_policy!r}")

@@ -14,7 +14,7 @@ from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run
 from .termination import DIGITS, TOLERANCE
-from .verification import perfect, sizes_at
+from .verification import endless, errors_hide_a_direction, perfect, sizes_at, still_falls
 
 Array = NDArray[np.float64]
 _FAR = 10.0
@@ -24,10 +24,13 @@ _GONE = 1e-10
 _NULL, _SEEN = 1e-12, 1e-8
 """Eigenvalues of H, scaled to a unit diagonal, up to which it does not see a direction; and its value along one,
 relative to the largest, above which it does."""
+_FELT = 1e-13
+"""Influence of a parameter on the residuals at the start, squared and relative to the largest, that is no rounding."""
 _BEYOND = 0.5
 """Mean cost, relative to the bound of a bounded loss, above which the minimum is too flat for standard errors: with
 Tukey's loss at 1.0, 1.5, 2 and 3 times the noise the cost is 0.64, 0.51, 0.40 and 0.24 of the bound, and z of rms is
 1.3, 1.0, 1.05 and 1.03 for 3000 rows, 2.1, 1.2, 1.1 and 1.06 for 300."""
+_HIDDEN = " Errors of derivatives by differences hide a combination of parameters: give jac."
 _PART = 0.1
 """Smallest share of a parameter in a direction that counts."""
 
@@ -43,10 +46,13 @@ def result_of(run: Run, status: Status) -> Result:
         start = batch.cost_at(run.start) / batch.size * n
         if not total <= start:
             x, total = run.start, start
-    gradient = system.projected_gradient() * (n / system.count)
+    scale = n / system.count
+    gradient = system.projected_gradient() * scale
     status = _honest(run, status)
-    distance = _distance(run)
-    message = status.message
+    hidden = status > 0 and batch.full and errors_hide_a_direction(run)
+    status = Status.STALLED if hidden else status
+    distance = math.nan if hidden else _distance(run)
+    message = status.message + (_HIDDEN if hidden else "")
     if system.singular:
         message += " The Jacobian is rank-deficient: some combination of parameters is not determined."
     if status > 0 and total > _BEYOND * n * run.problem.cost_bound:
@@ -58,10 +64,10 @@ def result_of(run: Run, status: Status) -> Result:
         message=message,
         n=n,
         batch_size=batch.size,
-        grad=system.normal.gradient * (n / system.count),
+        grad=system.normal.gradient * scale,
         optimality=max(map(abs, gradient.tolist()), default=0.0),
         cosine=math.sqrt(max(system.decrement, 0.0) / system.cost) if system.cost > 0 else 0.0,
-        hessian=system.normal.hessian * (n / system.count),
+        hessian=system.normal.hessian * scale,
         singular=system.singular,
         covariance_root=_scaled(system.covariance_root(), math.sqrt(system.count / n)),
         history=run.history,
@@ -73,7 +79,7 @@ def result_of(run: Run, status: Status) -> Result:
         active_mask=_active(run.space, x),
         fixed=run.space.fixed,
         distance=distance,
-        certificate=_certificate(run, status, distance),
+        certificate="none" if hidden else _certificate(run, status, distance),
         residuals_per_block=run.problem.components,
         problem=run.problem,
     )
@@ -87,6 +93,15 @@ def _honest(run: Run, status: Status) -> Status:
     minimum is one, and not the only one.
     """
     x, start, normal = run.batch.theta, run.start, run.system.normal
+    if run.batch.full and run.verified and endless(run, run.system):
+        return Status.RUNS_AWAY
+    if status > 0 and run.batch.full and still_falls(run):
+        status = Status.NOT_DETERMINED  # unless it falls on the way to infinity
+    if status > 0 and run.system.cost > 0.0 and not normal.hessian.diagonal().any():
+        # No parameter matters: every term underflows, or has left the data; or it is the minimum of x^2 + 5.
+        sizes = np.maximum(sizes_at(run, start), 1e-6)
+        minimum = all(_between_higher_costs(run, j, float(size)) for j, size in enumerate(sizes))
+        return status if minimum else Status.NOT_DETERMINED
     if not run.batch.full or not run.system.singular or perfect(run, run.system):
         return status
     if not (isinstance(x, np.ndarray) and x.shape == np.shape(start) == (run.problem.dim,)):
@@ -107,7 +122,7 @@ def _honest(run: Run, status: Status) -> Status:
 
 def _gone(before: Array, now: Array) -> NDArray[np.bool_]:
     """(d,) mask of parameters that lost their influence, by the diagonal of H; not those that never had any."""
-    return (before > _SEEN * float(before.max(initial=0.0))) & (now <= _GONE * before)
+    return (before > _FELT * float(before.max(initial=0.0))) & (now <= _GONE * before)
 
 
 def _between_higher_costs(run: Run, j: int, size: float) -> bool:
@@ -158,7 +173,7 @@ def _certificate(run: Run, status: Status, distance: float) -> str:
 
 
 def _scaled(root: Array | None, factor: float) -> Array | None:
-    return None if root is None else root * factor
+    return root if root is None or factor == 1.0 else root * factor
 
 
 def _active(space: Space, x: Theta) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.normal import Normal
+from ..linalg.normal import Normal, Runs
 from ..sampling.moments import Moments
 from .journal import Journal
 
@@ -27,7 +27,7 @@ Theta = Any
 JUMP = 0.25
 """Share of all blocks from which a batch goes to all blocks, unless the problem overrides it."""
 FEW = 10_000
-"""Number of residual blocks below which a pass over all of them is cheap."""
+"""Number of residual blocks up to which a pass over all of them is cheap for any problem."""
 
 
 class Problem:
@@ -83,6 +83,9 @@ class Problem:
     # --- How to batch it --------------------------------------------------------------------------------------------
     few: int = 0
     """Number of blocks up to which batches save nothing: the solve then starts on all blocks."""
+    digits_up_to: int = FEW
+    """Number of blocks up to which passes are so cheap that the parameters get all their digits; for more they are
+    exact to 0.01 standard errors."""
     least_batch: int = 0
     """Smallest size of the first batch under the default policy."""
     largest_batch: int | None = None
@@ -103,14 +106,29 @@ class Problem:
     def release(self) -> None:
         """Release the rows of the batch: from now on only passes over all rows follow."""
 
+    in_place: bool = False
+    """Whether `runs` evaluates rows where they are, without gathering them."""
+
+    def runs(self, theta: Theta, starts: NDArray[np.int64], length: int, *, second: bool) -> Runs:
+        """Sums over runs of ``length`` consecutive blocks in the user's order, which begin at ``starts`` (m,); with
+        second derivatives, if they are known and ``second`` is set."""
+        raise NotImplementedError(f"{type(self).__name__} does not evaluate runs of rows")
+
+    def second_order(self, theta: Theta) -> tuple[Normal, Array] | None:
+        """Sums over all blocks, and the sum (d, d) of residual times second derivatives; None if these are not
+        known."""
+        return None
+
     def make_batch(self, theta: Theta, size: int) -> Any:
         """The problem's own kind of `problm.solver.batch.Batch`, for rows on other machines; None: the usual one."""
         return None
 
     def for_compiled_loop(self) -> tuple[Any, ...] | None:
-        """All rows and the evaluator for `problm.solver.compiled_loop`; None: the Python loop takes every step.
+        """All rows and the evaluator for `problm.solver.compiled.loop`; None: the Python loop takes every step.
 
-        Only for few rows: the compiled steps do not call any other method.
+        Only for few rows: the compiled steps do not call any other method. An empty tuple: steps are computed in
+        compiled code, but evaluated by `cost` and `linearize` (`problm.solver.compiled.advance`); steps must simply be
+        added.
         """
         return None
 
@@ -181,7 +199,8 @@ class Problem:
 class Wrapper(Problem):
     """Base class of problems that change some answers of another one: every hook forwards to ``inner``.
 
-    `make_batch` and `for_compiled_loop` are not forwarded: they would bypass the methods that a subclass overrides.
+    `make_batch`, `for_compiled_loop`, `runs` and `second_order` are not forwarded: they would bypass the methods that a
+    subclass overrides.
     """
 
     def __init__(self, inner: Problem) -> None:
@@ -190,6 +209,7 @@ class Wrapper(Problem):
         self.robust = inner.robust
         self.few, self.least_batch, self.largest_batch = inner.few, inner.least_batch, inner.largest_batch
         self.jump, self.fused, self.learns = inner.jump, inner.fused, inner.learns
+        self.digits_up_to = inner.digits_up_to
         if type(inner).make_batch is not Problem.make_batch:
             raise TypeError(f"a {type(inner).__name__} makes its own batches and cannot be wrapped")
 

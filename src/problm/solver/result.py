@@ -227,11 +227,11 @@ class Result(ScipysResult):
 
     def _sandwich(self) -> Array | None:
         """The covariance of a robust fit, computed on first access; None for other fits."""
-        if self.robust_covariance is None and self.problem is not None and self.problem.robust and self.fixed is None:
+        if self.robust_covariance is None and self.problem is not None and self.problem.robust:
             from .sandwich import sandwich
 
             scale = math.sqrt(2.0 * self.cost / self.degrees_of_freedom)
-            self.robust_covariance = sandwich(self.problem, self.x, self.hessian, scale)
+            self.robust_covariance = sandwich(self.problem, self.x, self.hessian, scale, self.fixed)
         return self.robust_covariance
 
     @property

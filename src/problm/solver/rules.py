@@ -1,8 +1,8 @@
 """The rules of the trust region, of rounding and of stopping, each written once.
 
 They are plain functions of numbers. The loop calls them (`problm.solver.damping`, `problm.solver.termination`), and
-`problm.solver.compiled_loop` compiles them, with the same bits. In all of them costs and decreases are means over the
-batch, ``cost`` is the cost of the present point, ``decrement`` the decrease that the Gauss-Newton step from there
+`problm.solver.compiled.advance` compiles them, with the same bits. In all of them costs and decreases are means over
+the batch, ``cost`` is the cost of the present point, ``decrement`` the decrease that the Gauss-Newton step from there
 predicts, ``change`` the change of the cost by a step, and ``predicted`` the decrease that the model predicted for it.
 """
 
@@ -144,4 +144,4 @@ COMPILED: tuple[Callable[..., Any], ...] = (
     next_radius, lowers_cost, model_agrees, is_plain, lost_in_rounding, is_hopeless, contraction, gradient_vanishes,
     one_step_left, hardly_changes, is_short,
 )  # fmt: skip
-"""The rules that `problm.solver.compiled_loop` compiles."""
+"""The rules that `problm.solver.compiled.advance` compiles."""

@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 
 class Stop(Exception):
-    """Raised when a limit or the callback ends the solve."""
+    """Raised when a limit, the callback or the bound of the short end ends the solve."""
 
     def __init__(self, status: Status) -> None:
         self.status = status

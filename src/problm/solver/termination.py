@@ -11,12 +11,13 @@ and ``sqrt(dec / f)`` is the cosine between the residuals and the tangent space.
 
 gradient
     The distance is below `TOLERANCE` if rows are many. If they are few, passes are cheap, and the cosine must be below
-    `DIGITS`, so that the parameters have all their digits. If gtol is given, the cosine must be below gtol. If steps
-    shrink slowly, by a factor c each, the minimum is 1 / (1 - c) times as far away.
+    `DIGITS`, so that the parameters have all their digits. For a function, few are as many as are all used from the
+    start: accuracy changes where the method does (`Problem.digits_up_to`). If gtol is given, the cosine must be below
+    gtol. If steps shrink slowly, by a factor c each, the minimum is 1 / (1 - c) times as far away.
 bound
     The step from here is the last one: with the contraction c between the last two linearisations over all residuals,
-    the distance after the step, ``c / (1 - c) distance``, is below half of `TOLERANCE`. The step is then taken without
-    another pass.
+    the distance after the step, ``c / (1 - c) distance``, is below half of `TOLERANCE` (few rows: its cosine is below
+    half of `LAST_DIGITS`, if such a certificate is asked for). The step is then taken without another pass.
 
 If steps keep gaining next to nothing, or no step lowers the cost, the model and its distance may be wrong (a Jacobian
 that is singular at the minimum, rounding, a wrong derivative). `problm.solver.verification` then measures slope and
@@ -31,13 +32,15 @@ from dataclasses import dataclass
 from ..linalg.quadratic import QuadraticModel
 from . import rules
 from .options import Options
-from .problem import FEW, Problem
+from .problem import Problem
 from .result import Status
 
 TOLERANCE = 0.01
 """Distance to the minimum, in standard errors, at which a solve of many rows ends."""
 DIGITS = 1e-8
 """Cosine at which a solve of few rows ends."""
+LAST_DIGITS = 1e-7
+"""Twice the cosine that the bound of a last step over few rows may leave. Forward differences are not exact to more."""
 
 
 @dataclass(slots=True)
@@ -54,8 +57,8 @@ class Termination:
     """Mean cost when every residual is beyond the scale of a bounded loss."""
     digits: bool
     """Whether to continue until the parameters have all their digits."""
-    bounded: bool
-    """Whether the last step may be taken without another pass, because of its bound."""
+    bounded: float
+    """Twice the cosine that a last step may leave, by its bound, if it is taken without another pass; 0: never."""
     small_changes: int = 0
     """Number of successive steps that hardly changed the cost, as predicted."""
     small_step: bool = False
@@ -69,12 +72,13 @@ class Termination:
 
     @classmethod
     def of(cls, options: Options, problem: Problem) -> Termination:
-        few = problem.n < FEW
+        few = problem.n <= problem.digits_up_to
         freedom = max(problem.n * problem.components - problem.dim, 1)
         gtol = options.gtol
         if gtol is None:
             gtol = DIGITS if few else TOLERANCE / math.sqrt(freedom)
-        bounded = options.certificate == "bound" and options.gtol is None and not few
+        certificate = options.certificate or ("gradient" if few else "bound")
+        bounded = 0.0 if certificate == "gradient" or options.gtol is not None else LAST_DIGITS if few else gtol
         return cls(options.ftol, options.xtol, gtol, freedom, problem.cost_bound, few, bounded)
 
     def stepped(
@@ -112,14 +116,15 @@ class Termination:
 
     def one_step_left(self, model: QuadraticModel) -> bool:
         """Whether the Gauss-Newton step from here leads to the minimum within half of the tolerance."""
-        return self.bounded and rules.one_step_left(
-            model.decrement, model.cost, self.last_decrement, self.gtol, self.model_agreed
+        return self.bounded > 0.0 and rules.one_step_left(
+            model.decrement, model.cost, self.last_decrement, self.bounded, self.model_agreed
         )
 
     def left_after(self, model: QuadraticModel) -> float:
         """Distance to the minimum after the Gauss-Newton step from here, in standard errors, from the contraction."""
         rate = rules.contraction(model.decrement, self.last_decrement)
-        return rate / (1.0 - rate) * self.distance(model)
+        least = 0.5 * LAST_DIGITS * math.sqrt(self.freedom) if self.digits else 0.0  # contraction ends at rounding
+        return max(rate / (1.0 - rate) * self.distance(model), least)
 
     def crawls(self) -> bool:
         """Whether steps have gained next to nothing for so long that the model should be verified."""

@@ -13,6 +13,11 @@ errors, or if rounding of the cost hides the whole predicted decrease. It is not
 shortest distance that rounding allows are those of the model: the model is then right, and only its region is small (a
 curved valley). It is one if the cost rises to both sides at that distance: a kink.
 
+Two more doubts are settled at the end of a solve. If derivatives are by differences and their errors are as large as
+the singular value of some direction, distance and steps along it are noise: the point is not known to be a minimum
+(`errors_hide_a_direction`). If the cost falls all the way along the Gauss-Newton step, to ten times the size of the
+parameters, there is no minimum near, however little is left to gain (`endless`).
+
 A vanishing gradient does not distinguish a minimum from a saddle point, which a symmetric start (two equal terms) leads
 to. The Jacobian is rank-deficient there, and the cost falls along directions that it does not see; `way_down` looks for
 one.
@@ -44,6 +49,12 @@ _DAMPINGS = (0.0, 1e-6, 1e-3, 1.0)
 _ESCAPES = (1e-2, 0.9)
 """Lengths of steps off a saddle point or a plateau, relative to the parameters: a short one, and one that moves a
 parameter nearly to zero (a step so steep that no data point shows its slope)."""
+MOST_ESCAPES = 3
+"""Largest number of saddle points to leave in one solve."""
+_DECADES = (1e2, 1e4, 1e6, 1e8)
+"""More lengths if no residual depends on any parameter: the size of parameters that start at zero is not known."""
+_ON_AND_ON = (0.01, 0.1, 1.0, 10.0)
+"""Lengths along which the cost of a model without a minimum falls, relative to the parameters."""
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -64,6 +75,8 @@ def _directions(model: QuadraticModel) -> Iterator[tuple[Array, float]]:
     decreases: near the edge of the domain of the model, all of the first ones may run into the same wall."""
     for damping in _DAMPINGS:
         yield model.step(damping)[:2]
+    if not isinstance(model.normal.hessian, np.ndarray):
+        return  # as many parameters would take as many passes
     gradient, curvature = model.projected_gradient() / model.count, model.normal.hessian.diagonal() / model.count
     for j in np.flatnonzero((gradient != 0.0) & (curvature > 0.0)):
         step = np.zeros(len(gradient))
@@ -78,7 +91,10 @@ def perfect(run: Run, model: QuadraticModel) -> bool:
         run.start_squares = (sizes_at(run, run.start) ** 2).tolist()
     signal = list(map(mul, model.normal.hessian.diagonal().tolist(), run.start_squares))  # few: NumPy takes longer
     least = model.cost * model.count / (_PERFECT * len(signal))
-    return max(signal) >= least and float(np.median(signal)) >= least
+    if not max(signal) >= least:
+        return False
+    signal.sort()
+    return bool(0.5 * (signal[(len(signal) - 1) // 2] + signal[len(signal) // 2]) >= least)
 
 
 def settled(run: Run, model: QuadraticModel) -> bool:
@@ -197,6 +213,31 @@ def way_down_in_doubt(run: Run, model: QuadraticModel) -> Theta | None:
     return None
 
 
+def still_falls(run: Run) -> bool:
+    """Whether the cost falls along a direction that the Jacobian does not see after all saddle points were left."""
+    return run.system.singular and run.escapes >= MOST_ESCAPES and way_down(run, run.system) is not None
+
+
+def errors_hide_a_direction(run: Run) -> bool:
+    """Whether the model at the end of a solve rests on a direction that errors of its derivatives may have made up."""
+    if not run.keep_all_directions or perfect(run, run.system):
+        return False  # otherwise such directions do not count, or do not matter
+    model = QuadraticModel(
+        run.system.normal, run.batch.theta, run.space, run.damping.scaling, run.batch.factor, run.batch.uncertainty
+    )
+    return model.rank_in_doubt
+
+
+def endless(run: Run, model: QuadraticModel) -> bool:
+    """Whether the cost falls along the Gauss-Newton step until parameters are many times as large as they are."""
+    step, predicted, _ = model.step(0.0)
+    length = float(np.abs(step / sizes_at(run, run.batch.theta)).max(initial=0.0))
+    if not (predicted > 0.0 and 0.0 < length < math.inf) or perfect(run, model):
+        return False
+    least = -10.0 * rounding(run, model.cost)
+    return all(_change(run, model, share / length * step) < least for share in _ON_AND_ON)
+
+
 def _unseen(run: Run, model: QuadraticModel) -> Iterator[Array]:
     """Steps to both sides along the null space of H, relative to the sizes of the parameters."""
     theta, hessian = run.batch.theta, model.normal.hessian
@@ -208,11 +249,13 @@ def _unseen(run: Run, model: QuadraticModel) -> Iterator[Array]:
     scaled = hessian * sizes * sizes[:, None]
     root = np.sqrt(np.maximum(scaled.diagonal(), 1e-300))
     values, vectors = np.linalg.eigh(scaled / root / root[:, None])
+    # Not where every residual exceeds a bounded loss: there residuals do depend on parameters, only weights vanish.
+    blind = root.max() <= 1e-150 and model.cost < (1.0 - 1e-9) * run.termination.ceiling
     for vector in vectors[:, values <= 1e-12 * values[-1]].T:
         step = sizes * vector / np.maximum(root, 1e-150)
         step /= max(float(np.abs(step / sizes).max()), 1e-300)
         if run.space.fixed is not None:
             step[run.space.fixed] = 0.0
-        for length in _ESCAPES:
+        for length in (*_ESCAPES, *_DECADES) if blind else _ESCAPES:
             yield length * step
             yield -length * step

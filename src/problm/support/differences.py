@@ -78,26 +78,33 @@ def derivatives(
            [2., 6.]])
     """
     step = longer * usual_step(method, eps)
-    if method == "2-point" and retract is None and limits is None:  # a shortcut for the most common call
-        assert value is not None
-        result = np.empty((len(sizes), *value.shape))
-        widths = np.empty((len(sizes),) + (1,) * value.ndim)
-        for a, size in enumerate(sizes):
-            moved = point.copy()
-            moved[a] += step * size
-            widths[a] = moved[a] - point[a]
-            result[a] = function(moved)
-        result -= value
-        result /= widths
-    else:
-        quotient = _Quotient(function, point, len(sizes), method, value, retract, limits)
-        result = np.array([quotient(a, step * size) for a, size in enumerate(sizes)])
-    single = value is not None and method != "cs" and (retract is not None or point.ndim == 1)
-    # The sum of squares shows what is not finite in a third of the time of a sum.
-    if single and not math.isfinite(np.vdot(result, result)) and np.isfinite(value).all():  # type: ignore[arg-type]
-        quotient = _Quotient(function, point, len(sizes), method, value, retract, limits)
-        for a, size in enumerate(sizes):
-            quotient.turn_around(result[a], a, step * size)
+    quotient = _Quotient(function, point, len(sizes), method, value, retract, limits)
+    result = np.array([quotient(a, step * size) for a, size in enumerate(sizes)])
+    if value is not None and method != "cs" and (retract is not None or point.ndim == 1):
+        quotient.turn_around(result, [step * size for size in sizes])
+    return result
+
+
+def forward(function: Callable[[Array], Array], point: Array, steps: Sequence[float], value: Array) -> Array:
+    """Forward differences (d, ...) in flat space without bounds, the most common case: `derivatives` with given steps.
+
+    Examples
+    --------
+    >>> point = np.array([2.0, 3.0])
+    >>> forward(lambda t: np.array([t[0] * t[1], t[1] ** 2]), point, [1e-8, 1e-8], np.array([6.0, 9.0])).round(6)
+    array([[3., 0.],
+           [2., 6.]])
+    """
+    result, widths = np.empty((len(steps), *value.shape)), []
+    for a, (at, step) in enumerate(zip(point.tolist(), steps, strict=True)):
+        moved, to = point.copy(), at + step
+        moved[a] = to
+        widths.append(to - at)
+        result[a] = function(moved)
+    result -= value
+    result /= np.array(widths).reshape(-1, *(1,) * value.ndim)
+    if not math.isfinite(np.vdot(result, result)):
+        _Quotient(function, point, len(steps), "2-point", value, None, None).turn_around(result, steps)
     return result
 
 
@@ -132,8 +139,15 @@ class _Quotient:
         width = h if self.retract is not None else moved[a] - self.point[a]  # the step after rounding
         return np.asarray((self.function(moved) - self.value) / width)
 
-    def turn_around(self, column: Array, a: int, h: Any) -> None:
+    def turn_around(self, columns: Array, steps: Sequence[Any]) -> None:
         """Use one-sided differences for values that are not finite on the other side, at the edge of a model."""
+        assert self.value is not None
+        # The sum of squares shows what is not finite in a third of the time of a sum.
+        if not math.isfinite(np.vdot(columns, columns)) and np.isfinite(self.value).all():
+            for a, h in enumerate(steps):
+                self._turn(columns[a], a, h)
+
+    def _turn(self, column: Array, a: int, h: Any) -> None:
         assert self.value is not None
         for step in (h, -h):
             bad = ~np.isfinite(column)
@@ -143,12 +157,12 @@ class _Quotient:
                 column[bad] = ((self.function(moved) - self.value) / width)[bad]
 
     def _between(self, low: Any, high: Any, a: int, width: Any) -> Array:
-        change = self.function(high) - self.function(low)
         if self.retract is None:
-            if self.point.ndim == 1:
-                width = high[a] - low[a]
-            else:  # several points, each with its width, along the first axis of the function's values
-                width = (high[:, a] - low[:, a]).reshape(-1, *(1,) * (change.ndim - 1))
+            width = high[..., a] - low[..., a]  # now, as the function may write to its argument
+        change = self.function(high) - self.function(low)
+        if self.retract is None and self.point.ndim > 1:
+            # Several points, each with its width, along the first axis of the function's values.
+            width = width.reshape(-1, *(1,) * (change.ndim - 1))
         change /= width
         return change
 

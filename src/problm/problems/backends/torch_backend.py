@@ -1,4 +1,4 @@
-"""Residual functions written with PyTorch: forward-mode derivatives by ``torch.func``, on the default device.
+"""Residual functions written with PyTorch: exact derivatives by ``torch.func``, on the default device.
 
 ``fun(theta, *rows)`` gets double-precision tensors of a batch of rows, or of a single row if it is written for one. The
 device is that of ``torch.get_default_device()``.
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from ...losses import Loss
 from ...solver.problem import Theta
 from ..rows import Columns
-from .device import Array, Prepared, Shape, cost_and_weight, error_text, way_of_calling
+from .device import Array, Prepared, Shape, by_row, cost_and_weight, error_text, way_of_calling
 
 try:
     import torch
-    from torch.func import jvp, vmap
+    from torch.func import jvp, vjp, vmap
 except ImportError as error:
     raise ImportError("PyTorch is needed for this residual function: pip install 'problm[torch]'") from error
 
@@ -63,11 +63,13 @@ def prepare(
         assert move is not None
         return _array(move(_tensor(theta), _tensor(delta))).astype(np.float64, copy=False)
 
-    passes = TorchPasses(batch, dim, components, loss, move)
+    passes = TorchPasses(batch, dim, components, loss, move, by_row=way != "whole" and by_row(dim, components))
     return Prepared(passes, components, way == "whole", together, None if move is None else moved)
 
 
-def _tensor(array: NDArray[Any]) -> Any:
+def _tensor(array: Any) -> Any:
+    if isinstance(array, torch.Tensor):
+        return array
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64)  # PyTorch has no arithmetic for longer unsigned integers
     if not (array.flags.writeable and array.flags.c_contiguous and array.dtype.isnative):
@@ -81,7 +83,11 @@ def _array(tensor: Any) -> NDArray[Any]:
 
 
 class TorchPasses:
-    """The passes over a chunk."""
+    """The passes over a chunk.
+
+    With ``by_row``, residuals of a row are differentiated in reverse mode, all rows side by side. A function that
+    PyTorch cannot differentiate so gets forward mode.
+    """
 
     def __init__(
         self,
@@ -90,26 +96,60 @@ class TorchPasses:
         components: int,
         loss: Loss,
         move: Callable[[Theta, Array], Theta] | None,
+        by_row: bool,
     ) -> None:
         self._batch, self._move, self._loss = batch, move, loss
-        self._dim, self._components = dim, components
+        self._dim, self._components, self._by_row = dim, components, by_row
 
     def linearize(self, theta: Any, count: int, rows: Columns, outer: bool) -> Any:
-        tensors = [_tensor(c) for c in rows]
-        point = _tensor(theta)
+        d = self._dim
+        r, jacobian = self._derivatives(_tensor(theta), [_tensor(c) for c in rows])
+        cost, weight = self._costs(r, count)
+        columns = torch.cat([jacobian, r[..., None]], dim=2)
+        weighted = columns * weight[:, None, None]
+        products = weighted.reshape(-1, d + 1).T @ columns.reshape(-1, d + 1)
+        sums = [cost.sum()[None], products.reshape(-1)]
+        if outer:
+            each = (weighted[..., :d] * r[..., None]).sum(dim=1)
+            sums.append((each.T @ each).reshape(-1))
+        return torch.cat(sums), cost
+
+    def _derivatives(self, point: Any, tensors: list[Any]) -> Any:
+        """Residuals (rows, p) and Jacobian (rows, p, d)."""
+        if self._by_row:
+            try:
+                return self._reverse(point, tensors)
+            except Exception:
+                self._by_row = False
+        return self._forward(point, tensors)
+
+    def _reverse(self, point: Any, tensors: list[Any]) -> Any:
+        zero = torch.zeros(self._dim, dtype=torch.float64)
+        each = torch.eye(self._components, dtype=torch.float64)[:, None]
+
+        def of_row(*row: Any) -> Any:
+            r, pull = vjp(lambda delta: self._moved(point, delta, [c[None] for c in row]), zero)
+            return r[0], vmap(pull)(each)[0]
+
+        return vmap(of_row)(*tensors)
+
+    def _forward(self, point: Any, tensors: list[Any]) -> Any:
+        zero = torch.zeros(self._dim, dtype=torch.float64)
 
         def blocks(delta: Any) -> Any:
-            return self._blocks(point + delta if self._move is None else self._move(point, delta), tensors)
+            return self._moved(point, delta, tensors)
 
-        zero = torch.zeros(self._dim, dtype=torch.float64)
-        r = blocks(zero)
-        jacobian = vmap(lambda v: jvp(blocks, (zero,), (v,))[1])(torch.eye(self._dim, dtype=torch.float64))
-        cost, weight = self._costs(r, count)
-        weighted = jacobian * weight[:, None]
-        hessian = weighted.reshape(self._dim, -1) @ jacobian.reshape(self._dim, -1).T
-        each = (weighted * r).sum(dim=2)
-        total = each @ each.T if outer else None
-        return cost.sum(), each.sum(dim=1), 0.5 * (hessian + hessian.T), total, cost
+        columns = vmap(lambda v: jvp(blocks, (zero,), (v,))[1])(torch.eye(self._dim, dtype=torch.float64))
+        return blocks(zero), columns.movedim(0, -1)
+
+    def _moved(self, point: Any, delta: Any, tensors: list[Any]) -> Any:
+        return self._blocks(point + delta if self._move is None else self._move(point, delta), tensors)
+
+    def put(self, rows: Columns) -> Columns:
+        return tuple(_tensor(c) for c in rows)
+
+    def room(self, n: int) -> int:
+        return n  # nothing is compiled
 
     def costs(self, theta: Any, count: int, rows: Columns) -> Any:
         with torch.no_grad():

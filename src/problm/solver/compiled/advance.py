@@ -1,0 +1,298 @@
+"""A step of the compiled loop in two calls; between them the caller evaluates the trial.
+
+`propose` looks at the sums of a point and writes the step to try; `judge` gets the cost there, and either writes
+another step or takes this one. With the rules of the loop (`problm.solver.rules`) in the same order they give the same
+bits. `problm.solver.compiled.loop` calls them, from compiled code for compiled rows and from Python for functions. Both
+leave every other decision to the Python loop: a cost that is not finite, a Jacobian that is nearly rank-deficient, and
+anything that may end the solve.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...jit import types
+from ...jit.njit import compilable, njit, part
+from ...linalg import quadratic as systems
+from ...linalg.cholesky import REFINE
+from ...linalg.cholesky_compiled import extrapolated, reduce, within
+from ...linalg.normal import Normal
+from ...linalg.quadratic import QuadraticModel
+from ..damping import TrustRegion
+from ..problem import Theta
+from ..rules import (
+    COMPILED,
+    MOST_TRIALS,
+    SMALL_CHANGE,
+    gradient_vanishes,
+    hardly_changes,
+    is_hopeless,
+    is_plain,
+    is_short,
+    lost_in_rounding,
+    lowers_cost,
+    model_agrees,
+    next_radius,
+    one_step_left,
+)  # fmt: skip
+from ..run import Run
+
+Array = NDArray[np.float64]
+_f8, _i8 = types.float64, types.int64
+MOST = 100
+"""Approximate number of steps per call, so that Ctrl-C is handled in time."""
+_GENTLE = 1e-5
+"""Largest cosine between the residuals and a column of the Jacobian at which the Python loop examines a step that
+gained less than predicted."""
+STOP, AGAIN, TAKEN = 0, 1, 2
+"""Answers of `judge`: leave the decision to the Python loop, evaluate another step, linearise the new point."""
+
+# Indices into ``state``: what is kept between two calls of the compiled loop, and then what belongs to one step.
+(
+    COST, RADIUS, LENGTH, DAMPING, SMALL, SHORT, AGREED, BLIND, FOLLOWS, LAST, ACCEPTED, TRIED, FAILED, STEPS,
+    AHEAD, DECREMENT, SQUARED, RESISTED, POINT, SIZE, TRIAL_DAMPING, PREDICTED, TRIAL_SQUARED, STATES,
+) = range(24)  # fmt: skip
+
+compilable(COMPILED, error_model="numpy")
+
+
+@njit(
+    _i8(
+        _i8, _f8[::1], _f8[::1], _f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[:, ::1],
+        _f8[::1],
+    ),
+    nogil=True,
+    error_model="numpy",
+)  # fmt: skip
+def propose(  # type: ignore[no-untyped-def]
+    n, sizes, limits, gradient, hessian, largest, trail, state, vectors, matrix, step
+):
+    """Write the next step from a point to ``step`` (d,); return `AGAIN`, or `STOP` if the Python loop must decide.
+
+    n : number of rows.
+    sizes : (d,) the point; ones on a manifold.
+    limits : ftol, xtol, gtol and left of `problm.solver.termination.Termination`, the smallest pivot of the scaled
+        Cholesky factor, the decrease relative to the cost below which steps are extrapolated, the largest number of
+        steps to try, the tolerance of a last step that is taken because of its bound, and ftol if the user gave it.
+    gradient, hessian : (d,), (d, d) sums at the point.
+    largest : (d,) the largest mean diagonal of H so far; brought up to date (`problm.solver.damping`).
+    trail : (2, d) the last accepted step and the Gauss-Newton step there, if neither was damped.
+    state : (STATES,) cost, radius, length and damping of the last step, number of successive steps that hardly changed
+        the cost, whether the last step was short, whether it gained what was predicted, number of steps taken blindly,
+        whether there is a trail, the decrement before a Gauss-Newton step, the number of accepted steps, the number of
+        failed steps from this point, whether another one failed in a way that the Python loop has to handle, the number
+        of steps tried; and numbers of the step that is being tried.
+    vectors, matrix : (5, d), (d, d) results of `problm.linalg.cholesky_compiled.reduce`.
+    """
+    xtol, gtol, left, least_pivot, near, bounded = limits[1], limits[2], limits[3], limits[4], limits[5], limits[7]
+    present = True  # whether the largest diagonal so far is the present one
+    for a in range(len(gradient)):
+        largest[a] = max(largest[a], hessian[a, a] / n)
+        present = present and hessian[a, a] / n >= largest[a]
+    found = reduce(n, gradient, hessian, sizes, largest[:0] if present else largest, vectors, matrix)
+    decrement, pivot, point, steepest = found[0], found[1], found[4], found[6]
+    mean = state[COST] / n
+    if not (pivot >= least_pivot and math.isfinite(decrement)):
+        return STOP
+    if state[STEPS] > 0.0:
+        if gradient_vanishes(decrement, mean, gtol, state[LAST]):
+            return STOP
+        if bounded > 0.0 and one_step_left(decrement, mean, state[LAST], bounded, state[AGREED] != 0.0):
+            return STOP
+        if state[AGREED] == 0.0 and steepest / math.sqrt(2.0 * mean) <= _GENTLE:
+            return STOP
+        if state[SMALL] > 0.0 and (decrement <= max(left, limits[8]) * mean or state[SMALL] >= 3.0):
+            return STOP
+        if state[SHORT] != 0.0 and is_short(found[2], point, xtol):
+            return STOP
+    if state[STEPS] >= MOST:
+        return STOP
+    state[DECREMENT], state[SQUARED], state[RESISTED], state[POINT] = decrement, found[2], found[3], point
+    ahead = state[FOLLOWS] != 0.0 and state[TRIED] == 0.0 and decrement < near * mean
+    state[AHEAD] = 1.0 if ahead else 0.0
+    return _next_step(n, limits, gradient, hessian, trail, state, vectors, matrix, step)
+
+
+@part(nogil=True, error_model="numpy")
+def _next_step(n, limits, gradient, hessian, trail, state, vectors, matrix, step):  # type: ignore[no-untyped-def]
+    """Write the step within the trust region to ``step``; return `AGAIN`, or `STOP` if there is none."""
+    plain, decrement = vectors[4], state[DECREMENT]
+    size, damping, predicted, length = math.sqrt(state[RESISTED]), 0.0, decrement, state[SQUARED]
+    for a in range(len(step)):
+        step[a] = plain[a]
+    if size > 1.1 * state[RADIUS]:
+        damping, size, predicted, length = within(vectors, matrix, state[RADIUS], step)
+        state[AHEAD] = 0.0
+    elif state[AHEAD] != 0.0:
+        promise, reach = extrapolated(n, gradient, hessian, plain, decrement, trail[0], trail[1], step)
+        if promise > 0.0:
+            predicted, length = promise, reach
+        else:  # the step has been overwritten nevertheless
+            state[AHEAD] = 0.0
+            for a in range(len(step)):
+                step[a] = plain[a]
+    if state[STEPS] == limits[6] or state[TRIED] == MOST_TRIALS or not predicted > 0.0:
+        return STOP
+    state[SIZE], state[TRIAL_DAMPING], state[PREDICTED], state[TRIAL_SQUARED] = size, damping, predicted, length
+    return AGAIN
+
+
+@njit(
+    _i8(
+        _i8, _f8, _f8, _f8[::1], _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[::1],
+        _f8[:, ::1],
+    ),
+    nogil=True,
+    error_model="numpy",
+)  # fmt: skip
+def judge(  # type: ignore[no-untyped-def]
+    n, cost, total, limits, gradient, hessian, trail, state, vectors, matrix, step, history
+):
+    """Take a step if it led to a lower cost, or write another one; see `propose`.
+
+    cost : the cost after the step.
+    total : any sum that is not finite if the cost, or derivatives that are known already, are not.
+    history : (3, MOST + MOST_TRIALS + 1) cost after each step, its damping, and whether it was accepted.
+    """
+    ftol, xtol, left = limits[0], limits[1], limits[3]
+    mean, decrement, predicted = state[COST] / n, state[DECREMENT], state[PREDICTED]
+    damping, ahead = state[TRIAL_DAMPING], state[AHEAD] != 0.0
+    change = (cost - state[COST]) / n
+    ratio = -change / predicted
+    taken = lowers_cost(ratio)
+    lost = lost_in_rounding(change, decrement, mean, state[BLIND])
+    if not math.isfinite(total) or (is_hopeless(predicted, mean, left) and not (taken or lost)):
+        state[FAILED] = 1.0
+        return STOP
+    if lost and not taken:
+        taken, ratio = True, 1.0
+        state[BLIND] += 1.0
+    state[LENGTH], state[DAMPING] = state[SIZE], damping
+    k = int(state[STEPS])
+    history[0, k], history[1, k], history[2, k] = cost if taken else state[COST], damping, 1.0 if taken else 0.0
+    state[STEPS] += 1.0
+    if ahead and not taken:
+        state[AHEAD] = state[FOLLOWS] = 0.0
+        return _next_step(n, limits, gradient, hessian, trail, state, vectors, matrix, step)
+    state[RADIUS] = next_radius(state[RADIUS], state[SIZE], damping, ratio)
+    if not taken:
+        state[TRIED] += 1.0
+        return _next_step(n, limits, gradient, hessian, trail, state, vectors, matrix, step)
+    first = state[TRIED] == 0.0
+    state[SMALL] = state[SMALL] + 1.0 if hardly_changes(change, predicted, mean, ftol) else 0.0
+    state[SHORT] = 1.0 if is_short(state[TRIAL_SQUARED], state[POINT], xtol) else 0.0
+    state[AGREED] = 1.0 if model_agrees(change, predicted, first) else 0.0
+    plain = is_plain(damping, predicted, decrement, first)
+    state[FOLLOWS] = 1.0 if plain else 0.0
+    state[LAST] = decrement if plain and not ahead else 0.0
+    for a in range(len(step)):
+        trail[0, a], trail[1, a] = step[a], vectors[4, a]
+    state[COST], state[TRIED] = cost, 0.0
+    state[ACCEPTED] += 1.0
+    return TAKEN
+
+
+class Steps:
+    """The state of a run for `propose` and `judge`; `commit` gives it back."""
+
+    def __init__(self, run: Run, system: QuadraticModel) -> None:
+        batch, damping, t, normal = run.batch, run.damping, run.termination, system.normal
+        assert isinstance(damping, TrustRegion)
+        self.run, self.n = run, batch.n
+        self._costs = [normal.cost]  # of the points so far, as linearised, unless they are those of the trials
+        most = run.options.max_iter - len(run.history) - 1  # the Python loop takes the last one, and stops
+        rest = REFINE, systems.NEAR, float(most), t.bounded, t.ftol
+        self.limits = np.array((t.ftol or SMALL_CHANGE, t.xtol, t.gtol, t.left, *rest))
+        self.largest, d = damping.largest.copy(), len(normal.gradient)
+        self.history = np.empty((3, MOST + MOST_TRIALS + 1))
+        self.vectors, self.matrix, self.step = np.empty((5, d)), np.empty((d, d)), np.empty(d)
+        last = run.last if run.last is not None and run.last[0] is batch.theta else None
+        self.trail = np.zeros((2, d)) if last is None else np.array(last[1:])
+        self.state = np.zeros(STATES)
+        self.state[:ACCEPTED] = (
+            normal.cost, damping.radius_at(system), damping.length, damping.value, t.small_changes, t.small_step,
+            t.model_agreed, t.blind, last is not None, t.last_decrement,
+        )  # fmt: skip
+
+    def linearized(self, normal: Normal) -> None:
+        """The point of the step that was taken was linearised after its trial; its cost may differ by rounding."""
+        self.state[COST] = normal.cost
+        self._costs.append(normal.cost)
+
+    def commit(self, theta: Theta, previous: Theta, normal: Normal | None, fused: bool) -> bool:
+        """Bring the run to the point ``theta``, reached from ``previous`` and linearised, if ``normal`` is known.
+
+        ``fused`` says whether every trial was linearised. Returns whether a step was taken.
+        """
+        run, batch, t, n = self.run, self.run.batch, self.run.termination, self.n
+        radius, length, value, small, short, agreed, blind, follows, decrement, taken, tried, failed, steps = (
+            self.state[RADIUS : STEPS + 1].tolist()
+        )
+        run.compiled_next, run.tried = not failed and tried < MOST_TRIALS, int(tried)
+        if steps:
+            assert isinstance(run.damping, TrustRegion)
+            run.damping.stepped(value, radius, length, self.largest)
+            seconds, residuals, jacobians = time.perf_counter() - run.began, batch.residual_rows, batch.jacobian_rows
+            costs = iter(self._costs)
+            before = next(costs)
+            for after, value, good in zip(*self.history[:, : int(steps)].tolist(), strict=True):
+                residuals += n
+                jacobians += n if fused else 0
+                passes = residuals / n, jacobians / n
+                # Rounded as in `problm.solver.loop.Loop.apply`.
+                cost = (before / n + ((after - before) / n if good else 0.0)) * n
+                run.history.add(seconds, n, cost, value, "accept" if good else "reject", *passes)
+                if good:
+                    before = next(costs, after)
+                    jacobians += 0 if fused else n
+        if taken:
+            t.small_changes, t.small_step = int(small), bool(short)
+            t.model_agreed, t.blind, t.last_decrement = bool(agreed), int(blind), decrement
+            run.previous = previous
+            batch.arrive(theta, normal)
+        run.last = (batch.theta, *self.trail) if follows else None
+        batch.count_trials(int(steps + failed), None if fused else int(taken))
+        return bool(taken > 0.0)
+
+
+def take_steps(run: Run, system: QuadraticModel) -> bool:
+    """Take steps from a point where all rows are linearised, with calls of the problem; return whether any were taken.
+
+    Not for compiled rows (`problm.solver.compiled.loop`).
+    """
+    if system.singular or system.normal.compiled is None or not (propose.ahead_of_time and judge.ahead_of_time):
+        run.compiled_next = False
+        return False
+    problem, steps = run.problem, Steps(run, system)
+    theta, n, limits, step = run.batch.theta, steps.n, steps.limits, steps.step
+    work = steps.trail, steps.state, steps.vectors, steps.matrix, step
+    previous: Theta = None
+    normal: Normal | None = system.normal
+    fused, there = problem.fused, None
+
+    def linearized(theta: Theta) -> Normal:
+        return problem.linearize(theta, 0, n, outer=False, costs=None)
+
+    try:
+        while normal is not None and normal.compiled is not None:
+            sums = normal.gradient, normal.hessian
+            answer = propose.compiled(n, theta, limits, *sums, steps.largest, *work)
+            while answer == AGAIN:
+                trial = theta + step
+                there = linearized(trial) if fused else None
+                cost = problem.cost(trial) if there is None else there.cost
+                answer = judge.compiled(n, cost, cost, limits, *sums, *work, steps.history)
+            if answer == STOP:
+                break
+            theta, previous, normal = trial, theta, None
+            normal = linearized(theta) if there is None else there
+            if not math.isfinite(normal.cost + sum(normal.gradient.tolist())):
+                break
+            steps.linearized(normal)
+    finally:  # also where the function raises
+        done = steps.commit(theta, previous, normal, fused)
+    return done

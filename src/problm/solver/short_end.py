@@ -1,0 +1,334 @@
+r"""The short end: one pass over all rows, and a bound on what is left, measured on a sample.
+
+A batch ends at its minimum, many standard errors from that of all rows. From there the loop would take two or three
+passes over everything, the last one only to see that nothing is left. A sample S of K rows answers that question at a
+fraction of the cost:
+
+1. *Near.* Gauss-Newton steps on S lead to its minimum theta_0. S consists of random runs of consecutive rows, which are
+   evaluated in place: gathering single rows takes longer than evaluating them.
+2. *One pass.* All rows are linearised at theta_0: gradient g, matrix A. The step s = -A^-1 g leads to theta_1, about
+   sqrt(d N / K) standard errors away. A holds the second derivatives of the cost where they are known (formulas), and
+   is the Gauss-Newton matrix elsewhere.
+3. *What is left.* With the sums g_u and A_u over each run u, the gradient at theta_1 is ``g + A s + sum q`` with
+
+       q_u = g_u(theta_1) - g_u(theta_0) - A_u(theta_0) s,
+
+   which is of second order in s. The sum of q over all rows is estimated from the runs (a control variate, as in SVRG:
+   Johnson and Zhang 2013), and so is its standard error E, from the scatter of the runs, whatever rows of a run have in
+   common. One more Newton step c, with A moved to theta_1 by the sample, removes the estimate.
+
+The distance that remains, in standard errors of the parameters, is at most a quantile of that error plus what the last
+step leaves. If that is below the tolerance, the solve ends with this bound as its certificate; otherwise it goes on
+with all rows from where it is. The size of S follows from the nonlinearity that its own last step showed.
+
+With A = H, the Gauss-Newton matrix, E is mostly the noise of ``sum r_i grad J_i s``: as large, for noisy rows, as what
+is to be measured unless K is a large part of N. Exact second derivatives remove that term.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv
+from scipy.special import gammaincinv
+
+from ..linalg.normal import Runs
+from ..linalg.quadratic import QuadraticModel
+from .problem import Theta
+from .result import Status
+from .run import Run, Stop
+from .termination import TOLERANCE
+
+Array = NDArray[np.float64]
+CONFIDENCE = 0.99
+"""Probability that the error of the estimate is below its bound."""
+_FIRST = 1.0 / 64.0
+"""Share of the rows in the first sample."""
+_MOST = {1: 0.125, 2: 0.25}
+"""Share of the rows in the largest sample, without and with second derivatives: more would cost as much as it saves."""
+_TWO_PASSES = 1.0 / 16.0
+"""The same if that would not be enough: a second pass over all rows may be needed, and then suffices."""
+_LEAST_RUNS = 64
+_RUN, _LONGEST = 128, 512
+"""Rows of a run in small and in large samples."""
+_AIM = {1: 0.6, 2: 0.3}
+"""Share of the tolerance that the error of the estimate should take, without and with second derivatives."""
+_GROWTHS = 2
+"""Largest number of times that the sample is enlarged before the pass over all rows."""
+_STEPS = 5
+"""Largest number of steps on the sample."""
+_NEAR = 0.3
+"""Distance from the minimum of the sample, in its own standard errors, at which steps on it end."""
+_RATIO = 0.5
+"""Least ratio of actual to predicted decrease of the sample's cost by a step."""
+_MOST_RATE = 0.3
+"""Largest relative change of A by the step over all rows."""
+_INEXACT = 0.1
+"""Relative error of the change of A, as the sample tells it."""
+
+
+def _applies(run: Run, system: QuadraticModel) -> bool:
+    """Whether a batch below N may be followed by the short end."""
+    space, options = run.space, run.options
+    free = not space.bounded and space.fixed is None and options.accuracy is None and options.max_batch is None
+    many = _first(run.problem.n) <= 0.5 * _MOST[1] * run.problem.n
+    ready = run.problem.in_place and run.policy.noise_rule and run.termination.bounded and not system.singular
+    if not (ready and many and free):
+        return False
+    return system.step(run.damping.value)[1] >= 0.9 * system.decrement  # steps are no longer damped
+
+
+def _first(n: int) -> float:
+    """Number of rows of the first sample."""
+    return max(_FIRST * n, _LEAST_RUNS * _RUN)
+
+
+def finish(run: Run, system: QuadraticModel, linearize: Callable[[], QuadraticModel]) -> bool:
+    """Go from an exhausted batch with this model to all rows; return False if the short end does not apply, or if steps
+    on the sample fail. The solve is stopped if the bound says that nothing remains to be done."""
+    if not _applies(run, system):
+        return False
+    sample = _Sample(run)
+    found = sample.descend(run.batch.theta)
+    if found is None:
+        return False
+    theta, there = found
+    known = _all_rows(run, theta, float(there.cost.sum()) / there.count)
+    system = linearize()
+    if run.batch.theta is not theta or system.singular or run.termination.converged(system) is not None:
+        return True  # the loop decides
+    normal = system.normal
+    second = normal.hessian if known is None else normal.hessian + known
+    if (step := _solved(second, normal.gradient)) is None:
+        return True
+    trial = run.problem.retract(theta, step)
+    left = _Remainder.of(sample, system, second, there, sample.runs(trial), step)
+    while left is not None and left.change < 0.0:
+        end, exact = run.problem.retract(trial, left.step), known is not None
+        rows = left.rows(sample, exact)
+        if left.bound(exact) > TOLERANCE and rows <= _MOST[1 + exact] * sample.n:
+            new = sample.extend(rows)
+            there = there if not len(new) else sample.joined(there, sample.evaluated(theta, new, second=True))
+            trial, step = end, step + left.step
+            left = _Remainder.of(sample, system, second, there, sample.runs(trial), step)
+            continue
+        run.previous = theta
+        run.batch.move(end)
+        if left.bound(exact) <= TOLERANCE:
+            run.bound = left.bound(exact)
+            system.normal = replace(normal, hessian=left.hessian)
+        else:
+            run.termination.last_decrement = system.decrement
+        run.record("accept", system.cost + left.change / run.problem.n)
+        if run.bound is not None:
+            raise Stop(Status.GRADIENT)
+        break
+    return True
+
+
+def _all_rows(run: Run, theta: Theta, cost: float) -> Array | None:
+    """Go to a point with all rows; return the sum of residual times second derivatives, if it is known. The point is
+    then linearised, too."""
+    batch = run.batch
+    run.fall = batch.fall(run.start)
+    run.previous = batch.theta
+    batch.move(theta)
+    batch.grow(batch.n)
+    run.termination.begin_anew()
+    run.record("accept, grow", cost)
+    run.check_time()
+    found = run.problem.second_order(theta)
+    if found is not None:
+        batch.take_all(theta, found[0])
+    return None if found is None else found[1]
+
+
+class _Sample:
+    """Random runs of consecutive rows, spread evenly over all rows: one from each of as many strata."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.n = run, run.problem.n
+        first = _first(self.n)
+        self.length = _RUN * min(max(int(first / (_RUN * _RUN)), 1), _LONGEST // _RUN)
+        self.starts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._order: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        self.extend(first)
+
+    def extend(self, rows: float) -> NDArray[np.int64]:
+        """Enlarge the sample to so many rows; return the starts of the new runs."""
+        more = max(math.ceil(rows / self.length) - len(self.starts), 0)
+        places = (np.arange(more) + self.run.generator().random(more)) / max(more, 1)
+        new = (places * (self.n // self.length)).astype(np.int64) * self.length
+        both = np.concatenate([self.starts, new])
+        self._order = both.argsort(kind="stable")
+        self.starts = both[self._order]
+        return new
+
+    def joined(self, one: Runs, other: Runs) -> Runs:
+        """Sums over the old and the new runs, in the order of the rows."""
+        return one.joined(other, self._order)
+
+    @property
+    def scale(self) -> float:
+        """Number of all rows per row of the sample."""
+        return self.n / (len(self.starts) * self.length)
+
+    def runs(self, theta: Theta, second: bool = True) -> Runs:
+        """Sums over the runs at a point."""
+        return self.evaluated(theta, self.starts, second)
+
+    def evaluated(self, theta: Theta, starts: NDArray[np.int64], second: bool) -> Runs:
+        batch, rows = self.run.batch, len(starts) * self.length
+        batch.count_jacobians(1, rows)
+        batch.residual_rows += rows
+        return self.run.problem.runs(theta, starts, self.length, second=second)
+
+    def descend(self, theta: Theta) -> tuple[Theta, Runs] | None:
+        """The minimum of the sample and the sums there; None if steps do not lead to it. The sample is enlarged once
+        if the nonlinearity calls for it."""
+        at, growths, rows = self.runs(theta, second=False), 0, 0.0
+        for _ in range(_STEPS):
+            gradient, hessian = at.gradient.sum(axis=0), at.hessian.sum(axis=0)
+            if (step := _solved(hessian, gradient)) is None:
+                return None
+            predicted = -0.5 * float(gradient @ step)
+            trial = self.run.problem.retract(theta, step)
+            there = self.runs(trial)
+            gained = float(at.cost.sum() - there.cost.sum())
+            if not gained > _RATIO * predicted - 1e-12 * float(at.cost.sum()):
+                return None
+            rows = self._needed(at, there, step, hessian) or rows
+            theta, at = trial, there
+            if self._distance(there) > _NEAR:
+                continue
+            if growths == _GROWTHS or rows <= 1.5 * there.count:
+                return theta, there
+            new, growths = self.extend(rows), growths + 1
+            at = self.joined(there, self.evaluated(theta, new, second=False))
+        return None
+
+    def _distance(self, at: Runs) -> float:
+        """Distance from the minimum of the sample, in its own standard errors."""
+        gradient = at.gradient.sum(axis=0)
+        step = _solved(at.hessian.sum(axis=0), gradient)
+        if step is None:
+            return math.inf
+        return math.sqrt(max(-float(gradient @ step), 0.0) / self._variance(at))
+
+    def _variance(self, at: Runs) -> float:
+        return 2.0 * float(at.cost.sum()) / (at.count * self.run.problem.components)
+
+    def _needed(self, at: Runs, there: Runs, step: Array, hessian: Array) -> float:
+        """Number of rows for which the error of the estimate will be small, from the last step; 0 if that was too short
+        to tell.
+
+        The error grows as the length of the step over all rows, or as its square if second derivatives are known, and
+        falls as the root of the number of rows; the length falls as that root, too.
+        """
+        missed = there.gradient - at.gradient - there.second_derivatives() @ step
+        error = self.error(missed, hessian * self.scale, self._variance(there))
+        length = math.sqrt(float(step @ hessian @ step) * self.scale / self._variance(there))
+        expected = math.sqrt(len(step) * self.scale)
+        order = 1 if there.curvature is None else 2
+        if not (math.isfinite(error) and length > 0.25 * expected):
+            return 0.0
+        error *= (expected / length) ** order
+        rows = there.count * (error / (_AIM[order] * TOLERANCE)) ** (2.0 / (1 + order))
+        return rows if rows <= _MOST[order] * self.n else max(_TWO_PASSES * self.n, _first(self.n))
+
+    def error(self, missed: Array, hessian: Array, variance: float) -> float:
+        """Bound of the error of the sum over all rows that runs with the sums ``missed`` (m, d) estimate, in standard
+        errors of the parameters: the quantile of a scaled chi-square (Satterthwaite).
+
+        The variance of a run is that of neighbours' differences: in sorted data it is much smaller than between all
+        runs, and so is the error of evenly spread ones.
+        """
+        m = len(missed)
+        differences = missed[1:] - missed[:-1]
+        covariance = differences.T @ differences * (0.5 * m / (m - 1.0) * self.scale**2)
+        found = _solved(hessian, covariance)
+        if found is None:
+            return math.inf
+        mean, square = -float(found.trace()) / variance, float(np.vdot(found, found.T)) / variance**2
+        if not (mean > 0.0 and square > 0.0):
+            return 0.0
+        return math.sqrt(square / mean * 2.0 * float(gammaincinv(0.5 * mean**2 / square, CONFIDENCE)))
+
+
+@dataclass(slots=True)
+class _Remainder:
+    """What the step over all rows left."""
+
+    step: Array
+    """(d,) the last step."""
+    change: float
+    """Change of the total cost by both steps."""
+    hessian: Array
+    """(d, d) the Gauss-Newton matrix at the end."""
+    distance: float
+    """Length of the last step in standard errors."""
+    error: float
+    """Bound of the error of its end."""
+    length: float
+    """Length of the step over all rows."""
+    rate: float
+    """Largest relative change of A by it."""
+
+    @classmethod
+    def of(
+        cls, sample: _Sample, system: QuadraticModel, second: Array, before: Runs, after: Runs, step: Array
+    ) -> _Remainder | None:
+        """Measure it from the sums over the runs before and after the step; None if they are not finite."""
+        normal, scale, freedom = system.normal, sample.scale, sample.run.termination.freedom
+        curved = before.second_derivatives()
+        missed = after.gradient - before.gradient - curved @ step
+        gradient = normal.gradient + second @ step + missed.sum(axis=0) * scale
+        moved = (after.second_derivatives() - curved).sum(axis=0) * scale
+        last = _solved(second + moved, gradient)
+        variance = 2.0 * normal.cost / freedom
+        turned = _solved(normal.hessian, moved)
+        if last is None or turned is None or not variance > 0.0:
+            return None
+        costs = after.cost - before.cost - before.gradient @ step - 0.5 * ((curved @ step) @ step)
+        change = float(normal.gradient @ step + 0.5 * (step @ second @ step) + costs.sum() * scale)
+
+        def length(v: Array) -> float:
+            return math.sqrt(float(v @ normal.hessian @ v) / variance)
+
+        return cls(
+            last,
+            change + 0.5 * float(gradient @ last),
+            normal.hessian + (after.hessian - before.hessian).sum(axis=0) * scale,
+            length(last),
+            sample.error(missed, normal.hessian, variance),
+            length(step),
+            float(np.abs(np.linalg.eigvals(turned)).max()),
+        )
+
+    def rows(self, sample: _Sample, exact: bool) -> float:
+        """Number of rows with which one more evaluation should bound what remains by the tolerance."""
+        needed = (self.error / (0.8 * TOLERANCE)) ** 2 * len(sample.starts) * sample.length
+        share = self._share(exact)
+        return needed if share * share * self.distance <= 0.1 * TOLERANCE else math.inf
+
+    def _share(self, exact: bool) -> float:
+        """Share of the last step that remains."""
+        if not (self.rate <= _MOST_RATE and self.length > 0.0):
+            return math.inf
+        if exact:  # the last step is Newton's, with a sampled change of A
+            return self.rate * (_INEXACT + self.distance / self.length)
+        return self.rate + (self.distance + self.error) / self.length  # A misses what made up the last step
+
+    def bound(self, exact: bool) -> float:
+        """Distance that remains after the last step; ``exact``: second derivatives are known."""
+        return self.error + self._share(exact) * self.distance
+
+
+def _solved(matrix: Array, right: Array) -> Array | None:
+    """``-matrix^-1 right`` for a positive definite matrix; None if it is not, or not finite."""
+    _, x, failed = dposv(matrix, right)
+    return -x if failed == 0 and np.isfinite(x).all() else None

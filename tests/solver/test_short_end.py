@@ -1,0 +1,136 @@
+"""The short end: one pass over all rows, and a bound from a sample that holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import problm
+from problm.losses import Loss
+from problm.problems.compiled import CompiledProblem
+from problm.vision import simulate
+
+DECAY = problm.formula("a*exp(-b*x) + c")
+
+
+def rows(kind, seed, n=700_000):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 4, n)
+    if kind in ("sorted", "wrong"):
+        x.sort()
+    y = DECAY(x, 2.5, 1.3, 0.5) + 0.2 * rng.standard_normal(n)
+    if kind == "wrong":
+        y += 0.1 * np.sin(7 * x)
+    elif kind == "uneven":
+        y += (0.1 + 0.2 * x) * rng.standard_normal(n)
+    elif kind == "heavy":
+        y += 0.1 * rng.standard_t(3, n)
+    elif kind == "single":
+        x = x.astype(np.float32)
+    return x, y
+
+
+def distance(ours, exact):
+    off = ours.x - exact.x
+    return np.sqrt(off @ exact.hessian @ off / (2 * exact.cost / exact.degrees_of_freedom))
+
+
+@pytest.mark.parametrize("kind", ["random", "sorted", "wrong", "uneven", "heavy", "single"])
+def test_the_bound_holds(kind):
+    short = 0
+    for seed in range(3):
+        data = rows(kind, seed)
+        ours = problm.least_squares(DECAY, [1, 0.4, 0], data=data)
+        exact = problm.least_squares(DECAY, ours.x, data=data, gtol=1e-11, acceptance="full")
+        assert ours.certified
+        assert distance(ours, exact) <= max(ours.distance, 1e-4) <= 0.01
+        assert ours.cost == pytest.approx(exact.cost, rel=1e-7)
+        assert np.allclose(ours.standard_errors, exact.standard_errors, rtol=0.01)
+        short += ours.jacobian_passes < 1.8
+    assert short >= 1
+
+
+def test_one_linearisation_more_on_request():
+    data = rows("random", 1)
+    ours = problm.least_squares(DECAY, [1, 0.4, 0], data=data, certificate="gradient")
+    assert ours.certificate == "gradient"
+    assert ours.distance <= 0.01
+    assert ours.jacobian_passes >= 2.0
+
+
+def test_threads_do_not_change_bits():
+    data = rows("random", 2)
+    one, two = (problm.least_squares(DECAY, [1, 0.4, 0], data=data, threads=k) for k in (1, 2))
+    assert one.x.tobytes() == two.x.tobytes()
+    assert one.cost == two.cost
+    other = problm.least_squares(DECAY, [1, 0.4, 0], data=data, rng=5)
+    assert other.x.tobytes() != one.x.tobytes()
+
+
+def test_a_robust_loss_ends_by_all_rows():
+    data = rows("heavy", 0)
+    ours = problm.least_squares(DECAY, [1, 0.4, 0], data=data, loss="cauchy", f_scale=0.5)
+    exact = problm.least_squares(DECAY, ours.x, data=data, loss="cauchy", f_scale=0.5, gtol=1e-10, acceptance="full")
+    assert ours.certified
+    assert distance(ours, exact) <= 0.02
+
+
+def test_the_bound_holds_on_a_manifold():
+    views = simulate.two_views(300_000, seed=3)
+    start = np.eye(3), views.t
+    options = {"robust": False, "initial": start}
+    ours = problm.essential_matrix(views.x1, views.x2, views.K, **options).result
+    exact = problm.essential_matrix(views.x1, views.x2, views.K, gtol=1e-11, acceptance="full", **options).result
+    assert ours.certified
+    assert ours.problem.cost(ours.x) <= exact.cost * (1.0 + 1e-4 / 300_000)
+
+
+FORMULAS = [
+    "a*exp(-b*x) + c",
+    "a*exp(-0.5*((x - m)/s)**2) + b0 + b1*x",
+    "a*sin(b*x + c)*exp(-d*x) + e*x**f",
+    "a/(1 + ((x - m)/s)**2) + b*(x - c)**2",
+    "a/(1 + exp(-(x - m)/s)) - a*b*x",
+    "a*log(1 + b*x)*sqrt(x + c) + tanh(d*x)/x",
+    "(a + b*x)*(c + d*x)**3/(1 + e*x)",
+]
+
+
+@pytest.mark.parametrize("model", list(map(problm.formula, FORMULAS)))
+def test_second_derivatives_are_exact(model):
+    rng = np.random.default_rng(0)
+    theta = rng.uniform(0.5, 1.5, len(model.parameters))
+    x = rng.uniform(0.5, 3.0, 40_000)
+    problem = CompiledProblem(
+        model.curve_kernel(1, len(theta), None, Loss.named("linear"), 1), (x, rng.standard_normal(len(x)))
+    )
+    normal, curvature = problem.second_order(theta)
+    plain = problem.linearize(theta, 0, problem.n, outer=False, costs=None)
+    assert normal.cost == pytest.approx(plain.cost, rel=1e-12)
+    assert np.allclose(normal.hessian, plain.hessian, rtol=1e-10)
+
+    def gradient(k, h):
+        moved = theta.copy()
+        moved[k] += h
+        return problem.linearize(moved, 0, problem.n, outer=False, costs=None).gradient
+
+    differences = np.array([(gradient(k, 1e-5) - gradient(k, -1e-5)) / 2e-5 for k in range(len(theta))])
+    assert np.allclose(normal.hessian + curvature, differences, rtol=1e-6, atol=1e-6 * np.abs(differences).max())
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_runs_are_sums_of_their_rows(second):
+    x, y = rows("random", 0, 20_000)
+    kernel = DECAY.curve_kernel(1, 3, None, Loss.named("linear"), 1)
+    problem, theta = CompiledProblem(kernel, (x, y)), np.array([2.0, 1.0, 0.3])
+    starts = np.array([0, 512, 15_872])
+    found = problem.runs(theta, starts, 256, second=second)
+    assert found.count == 768
+    for k, lo in enumerate(starts):
+        part = CompiledProblem(kernel, (x[lo : lo + 256], y[lo : lo + 256]))
+        normal = part.linearize(theta, 0, 256, outer=False, costs=None)
+        assert found.cost[k] == pytest.approx(normal.cost, rel=1e-12)
+        assert np.allclose(found.gradient[k], normal.gradient)
+        assert np.allclose(found.hessian[k], normal.hessian)
+        if second:
+            assert np.allclose(found.curvature[k], part.second_order(theta)[1])
