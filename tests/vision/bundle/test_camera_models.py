@@ -15,7 +15,7 @@ from problm.vision.bundle.camera_models import BROWN, DISTORTIONS, MODELS, PLACE
 from tests.helpers.cameras import PARAMS
 from tests.vision.bundle.test_adjust import perturbed, scene
 
-K = np.array([-0.1, 0.05, 0.03, -0.02])
+K = np.array([-0.1, 0.05, 0.03, -0.02, 0.02, 0.1, -0.03, 0.01])
 
 
 def test_every_model_is_tested():
@@ -51,7 +51,7 @@ def check(distortion, k):
 
     local, J = np.full(6 + PLACES, -1), np.zeros((2, 1))
     local[11] = 0
-    padded = (*k, 0.0, 0.0, 0.0)[:4]
+    padded = (*k, *np.zeros(PLACES))[: PLACES - 4]
     (a, b), _ = compiled(float(len(table) - 1), u[1], v[1], padded, local, J)
     np.testing.assert_allclose((a, b), np.array(distortion.apply(u, v, k)[0])[:, 1], rtol=1e-14)
     np.testing.assert_allclose(J[:, 0], np.array(columns[1])[:, 1], rtol=1e-14)

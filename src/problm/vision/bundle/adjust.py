@@ -5,7 +5,8 @@
 for the solver: with C cameras there are about 6 C to 9 C parameters for any number of points, and each point
 is one residual block. With few cameras and very many points a small random sample of the points suffices to move the
 cameras; with many cameras and few points a solve is plain Levenberg-Marquardt with variable projection, which needs far
-fewer iterations than one that moves cameras and points jointly.
+fewer iterations than one that moves cameras and points jointly. The matrix of many cameras is kept in blocks, one for
+each pair of images that see a point in common (`problm.linalg.blocks`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ...losses import Loss, as_loss
 from .affine import AffineBundle, affine_bundle_adjustment
 from .camera_models import GROUPS, PLACES
-from .options import camera_options
+from .damping import camera_options
 from .reconstruction import Reconstruction
 
 if TYPE_CHECKING:
@@ -70,16 +71,40 @@ class BundleResult:
         """(d, d) covariance of the camera parameters with the points free, in the free-network gauge.
 
         Coordinates are those of the tangent space: for each free image in turn 3 rotation and 3 translation components
-        in its own frame, then the free intrinsics of each camera. Uncertainty along the gauge freedoms (position,
-        orientation and scale of the world) is excluded: the data do not determine it.
+        in its own frame and the free intrinsics that only this image has, then those that images share. Uncertainty
+        along the gauge freedoms (position, orientation and scale of the world) is excluded: the data do not determine
+        it.
         """
         inverse = self.result.unscaled_covariance * (2.0 * self.cost / self.problem.degrees_of_freedom)
         G = self.problem.gauge(self.result.x)
         if not G.shape[1]:
             return inverse
-        weighted = self.result.hessian.diagonal()[:, None] * G
+        weighted = self.problem.metric(self.result.hessian)[:, None] * G
         P = np.eye(len(G)) - G @ np.linalg.solve(G.T @ weighted, weighted.T)
         return P @ inverse @ P.T
+
+    @property
+    def pose_covariances(self) -> Array:
+        """(C, 6, 6) covariance of every image's pose: 3 rotation and 3 translation components in its own frame.
+
+        Blocks of `covariance`, which is not made for this: with many cameras only the entries of the inverse that are
+        needed are computed. Zero for fixed images and those without observations.
+        """
+        problem, variance = self.problem, 2.0 * self.cost / self.problem.degrees_of_freedom
+        out = np.zeros((problem.images, 6, 6))
+        if problem.pattern is None:
+            covariance = self.covariance
+            for i in problem.free_images:
+                mine = problem.columns(i)[:6]
+                out[i] = covariance[np.ix_(mine, mine)]
+            return out
+        from ...linalg.block_inverse import diagonal_blocks
+
+        hessian: Any = self.result.hessian
+        blocks = diagonal_blocks(hessian)
+        for i in problem.free_images:
+            out[i] = variance * blocks[problem.node(i)][:6, :6]
+        return out
 
     def __str__(self) -> str:
         r = self.result
@@ -102,6 +127,8 @@ def bundle_adjustment(
     fixed_images: Collection[int] = (),
     loss: str | Loss = "linear",
     f_scale: float = 1.0,
+    positions: ArrayLike | None = None,
+    position_sigma: ArrayLike = 1.0,
     threads: int | None = None,
     rng: np.random.Generator | int | None = 0,
     **options: Any,
@@ -120,6 +147,10 @@ def bundle_adjustment(
         Numbers of images whose pose is fixed. None is needed to fix the gauge: see `problm.vision.bundle.problem`.
     loss, f_scale
         Robust loss on each observation's distance in pixels, and its scale in pixels.
+    positions, position_sigma
+        Known positions of the images, (C, 3), NaN where there is none, and their standard errors: a number, (C,) or (C,
+        3), both in the units of the world. Squared errors in units of sigma are added to those in pixels, whose
+        standard error is thereby taken as one. They are part of the solver's cost, not of `BundleResult.cost`.
     threads
         Number of threads; by default all cores that the process may use. Results do not depend on it.
     rng
@@ -152,6 +183,8 @@ def bundle_adjustment(
     """
     from ...kernels.kernel import available_threads
     from ...solver.loop import solve
+    from .damping import LocalDamping
+    from .priors import PositionPriors
     from .problem import BundleProblem, start_point
 
     if not isinstance(model, Reconstruction):
@@ -173,8 +206,11 @@ def bundle_adjustment(
         loss=the_loss,
         threads=threads or available_threads(),
         rng=rng,
+        priors=None if positions is None else PositionPriors(positions, position_sigma, images),
+        sparse=False if _in_batches(options) else None,
     )
-    result = solve(problem, start_point(model), **camera_options(options))
+    local = None if problem.pattern is None else LocalDamping(problem=problem)
+    result = solve(problem, start_point(model), **camera_options(options, damping=local))
     adjusted = _adjusted(model, problem, result.x)
     used = np.repeat(model.track_lengths >= 2, model.track_lengths)
     squares = (adjusted.residuals()[used] ** 2).sum(axis=1)
@@ -190,6 +226,14 @@ def bundle_adjustment(
         result,
         problem,
     )
+
+
+def _in_batches(options: dict[str, Any]) -> bool:
+    """Whether the options ask for batches of points, which need a dense matrix of the cameras."""
+    from ...solver.policies import as_acceptance
+
+    tenfold = as_acceptance(options.get("acceptance", "holdout")).damping == "tenfold"
+    return tenfold or any(options.get(name) is not None for name in ("initial_batch", "max_batch"))
 
 
 def _groups(intrinsics: str | Sequence[str]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from ...solver.result import Result
 from ...support.reduction import sum_chunks
 from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
 from .affine_start import check_positive, factorise, fixed_depths, given_cameras
-from .options import camera_options
+from .damping import camera_options
 
 Array = NDArray[np.float64]
 _NO_FLOAT = np.empty(0)

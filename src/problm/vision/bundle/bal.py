@@ -15,14 +15,15 @@ import gzip
 import os
 import warnings
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...support.files import open_regular, refuse_holes
+from ...support.files import open_regular, refuse_holes, write_atomically
 from ...support.memory import as_bytes
-from .camera_models import Intrinsics
+from .camera_models import BROWN, MODELS, Intrinsics
 from .file_values import named, whole_numbers
 from .reconstruction import Reconstruction, tracks_of
 
@@ -102,6 +103,45 @@ def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
         np.arange(1, P + 1),
         np.zeros((P, 3), dtype=np.uint8),
     )
+
+
+def write_bal(model: Reconstruction, path: str | os.PathLike[str]) -> None:
+    """Write a reconstruction as a problem of "Bundle Adjustment in the Large", atomically.
+
+    Parameters
+    ----------
+    model
+        Its cameras must have one focal length, at most the coefficients k1 and k2, and no other distortion: models
+        SIMPLE_PINHOLE, PINHOLE with square pixels, SIMPLE_RADIAL, RADIAL. The principal point is subtracted from the
+        pixels. Colours and names are not part of the format.
+    path
+        The file.
+    """
+    from scipy.spatial.transform import Rotation
+
+    for c in model.intrinsics:
+        places = c.places
+        if MODELS[c.model].distortion is not BROWN or places[6:].any() or places[0] != places[1]:
+            raise ValueError(f"camera {c.id}: BAL has f, k1 and k2 only, which does not describe {c.model} {c.params}")
+    flip = np.array([1.0, -1.0, -1.0])
+    point = np.repeat(np.arange(len(model.points)), model.track_lengths)
+    middle = np.array([c.places[2:4] for c in model.intrinsics])[model.camera]
+    xy = (model.xy - middle[model.image]) * flip[:2]
+    turned = Rotation.from_matrix(flip[:, None] * model.rotations).as_rotvec()
+    moved = flip * model.translations
+
+    def lines() -> Iterator[str]:
+        yield f"{len(model.rotations)} {len(model.points)} {len(model.xy)}\n"
+        for i, j, (x, y) in zip(model.image.tolist(), point.tolist(), xy.tolist(), strict=True):
+            yield f"{i} {j} {x!r} {y!r}\n"
+        for k, which in enumerate(model.camera):
+            f, _, _, _, k1, k2 = model.intrinsics[which].places[:6].tolist()
+            for value in (*turned[k].tolist(), *moved[k].tolist(), f, k1, k2):
+                yield f"{value!r}\n"
+        for value in model.points.ravel().tolist():
+            yield f"{value!r}\n"
+
+    write_atomically(path, lines())
 
 
 def _bal_camera(path: str, i: int, f: float, k1: float, k2: float) -> Intrinsics:

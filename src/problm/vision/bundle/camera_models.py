@@ -56,6 +56,41 @@ def _brown_by_coefficients(u: Any, v: Any, k: Sequence[Any], fx: Any, fy: Any) -
 BROWN = Distortion(("k1", "k2", "p1", "p2"), _brown, _brown_by_coefficients)
 """Radial and tangential: ``u' = u (1 + k1 q + k2 q^2) + 2 p1 u v + p2 (q + 2 u^2)``, ``q = u^2 + v^2``, likewise v'."""
 
+
+def _rational(u: Any, v: Any, k: Sequence[Any]) -> tuple[tuple[Any, Any], tuple[Any, Any, Any, Any]]:
+    p1, p2 = k[2], k[3]
+    q = u * u + v * v
+    below = 1.0 + q * (k[5] + q * (k[6] + q * k[7]))
+    radial = (1.0 + q * (k[0] + q * (k[1] + q * k[4]))) / below
+    slope = (k[0] + q * (2.0 * k[1] + q * 3.0 * k[4]) - radial * (k[5] + q * (2.0 * k[6] + q * 3.0 * k[7]))) / below
+    a = u * radial + 2.0 * p1 * u * v + p2 * (q + 2.0 * u * u)
+    b = v * radial + 2.0 * p2 * u * v + p1 * (q + 2.0 * v * v)
+    cross = 2.0 * (u * v * slope + p1 * u + p2 * v)
+    au = radial + 2.0 * u * u * slope + 2.0 * p1 * v + 6.0 * p2 * u
+    bv = radial + 2.0 * v * v * slope + 2.0 * p2 * u + 6.0 * p1 * v
+    return (a, b), (au, cross, cross, bv)
+
+
+def _rational_by_coefficients(u: Any, v: Any, k: Sequence[Any], fx: Any, fy: Any) -> tuple[tuple[Any, Any], ...]:
+    q = u * u + v * v
+    below = 1.0 + q * (k[5] + q * (k[6] + q * k[7]))
+    radial = (1.0 + q * (k[0] + q * (k[1] + q * k[4]))) / below
+    a, b = fx * u * q / below, fy * v * q / below
+    return (
+        (a, b),
+        (a * q, b * q),
+        (fx * 2.0 * u * v, fy * (q + 2.0 * v * v)),
+        (fx * (q + 2.0 * u * u), fy * 2.0 * u * v),
+        (a * q * q, b * q * q),
+        (-a * radial, -b * radial),
+        (-a * q * radial, -b * q * radial),
+        (-a * q * q * radial, -b * q * q * radial),
+    )
+
+
+RATIONAL = Distortion(("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6"), _rational, _rational_by_coefficients)
+"""OpenCV's eight: `BROWN` with the radial factor ``(1 + k1 q + k2 q^2 + k3 q^3) / (1 + k4 q + k5 q^2 + k6 q^3)``."""
+
 _TINY = 1e-300  # under a root: no division by zero at the centre, and no other number changed
 
 
@@ -107,6 +142,8 @@ MODELS = {
     "SIMPLE_RADIAL": CameraModel("f cx cy k1"),
     "RADIAL": CameraModel("f cx cy k1 k2"),
     "OPENCV": CameraModel("fx fy cx cy k1 k2 p1 p2"),
+    "OPENCV5": CameraModel("fx fy cx cy k1 k2 p1 p2 k3", RATIONAL),
+    "FULL_OPENCV": CameraModel("fx fy cx cy k1 k2 p1 p2 k3 k4 k5 k6", RATIONAL),
     "SIMPLE_RADIAL_FISHEYE": CameraModel("f cx cy k1", FISHEYE),
     "RADIAL_FISHEYE": CameraModel("f cx cy k1 k2", FISHEYE),
     "OPENCV_FISHEYE": CameraModel("fx fy cx cy k1 k2 k3 k4", FISHEYE),
@@ -128,7 +165,7 @@ class Intrinsics:
     >>> camera = Intrinsics("SIMPLE_RADIAL", (800.0, 320.0, 240.0, -0.1))
     >>> camera.places
     array([ 8.0e+02,  8.0e+02,  3.2e+02,  2.4e+02, -1.0e-01,  0.0e+00,
-            0.0e+00,  0.0e+00])
+            0.0e+00,  0.0e+00,  0.0e+00,  0.0e+00,  0.0e+00,  0.0e+00])
     >>> camera.project([[0.5, 0.0, 1.0]])
     array([[710., 240.]])
     """
@@ -177,29 +214,35 @@ class Intrinsics:
         """Pixels (k, 2) of points in the camera's frame, (k, 3); no check that they lie in front."""
         return project(MODELS[self.model].distortion, self.places, np.asarray(x, dtype=np.float64))
 
-    def normalise(self, pixels: ArrayLike, iterations: int = 100) -> Array:
+    def normalise(self, pixels: ArrayLike, iterations: int = 50) -> Array:
         """Undistorted image coordinates ``x/z, y/z``, shape (k, 2), of pixels (k, 2).
 
-        Inverts the distortion by a fixed-point iteration, which converges if the distortion is mild (usually inside the
-        image); otherwise the row is NaN.
+        Inverts the distortion by Newton's method from the centre outwards. A row is NaN where that fails: outside the
+        field in which the distortion is one-to-one.
         """
         fx, fy, cx, cy = self.places[:4]
-        pixels = np.asarray(pixels, dtype=np.float64)
-        target = (pixels - (cx, cy)) / (fx, fy)
+        target = (np.asarray(pixels, dtype=np.float64) - (cx, cy)) / (fx, fy)
         u = target.copy()
         distortion, k = MODELS[self.model].distortion, self.places[4:]
-
-        def distorted(u: Array) -> Array:
-            return np.stack(distortion.apply(u[:, 0], u[:, 1], k)[0], axis=-1)
-
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
+            far = np.abs(target).max(axis=-1, initial=0.0) > 1.0
+            u[far] /= np.linalg.norm(u[far], axis=-1, keepdims=True)  # where Newton's method does not leap
             for _ in range(iterations):
-                step = target - distorted(u)
-                u += step
-                if not (np.abs(step) > 1e-14).any():
+                (a, b), (au, av, bu, bv) = distortion.apply(u[:, 0], u[:, 1], k)
+                e, f = a - target[:, 0], b - target[:, 1]
+                det = au * bv - av * bu
+                step = np.stack([bv * e - av * f, au * f - bu * e], axis=-1) / det[:, None]
+                # At most doubled in a step: the fisheye's tangent has a pole.
+                length, most = np.linalg.norm(step, axis=-1), 1.0 + np.linalg.norm(u, axis=-1)
+                step *= np.minimum(1.0, most / np.maximum(length, 1e-300))[:, None]
+                u -= step
+                if not (length > 1e-14 * most).any():
                     break
-            bad = ~(np.abs(target - distorted(u)) < 1e-9).all(axis=-1)
-        u[bad] = np.nan
+            (a, b), (au, av, bu, bv) = distortion.apply(u[:, 0], u[:, 1], k)
+            off = np.hypot(a - target[:, 0], b - target[:, 1]) < 1e-9 * (1.0 + np.abs(target).max(axis=-1, initial=0.0))
+            # Beyond the turning point of the radius, or mirrored at the centre, is another solution.
+            proper = (au * bv > av * bu) & ((u * target).sum(axis=-1) >= 0.0)
+        u[~(off & proper)] = np.nan
         return u
 
 

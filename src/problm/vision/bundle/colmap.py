@@ -1,4 +1,4 @@
-"""COLMAP's text models: ``cameras.txt``, ``images.txt`` and ``points3D.txt``.
+"""COLMAP's models: ``cameras``, ``images`` and ``points3D``, as text here and in binary form (`colmap_binary`).
 
 Nothing in them is trusted: every reference must be valid, every number must be finite, no line may be longer than 64
 MiB, names of images are never opened as paths, and memory is limited to about ten times the size of the text. An error
@@ -8,14 +8,16 @@ names the file, the line and what was expected. Files are written atomically (`p
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...support.files import text_lines, write_atomically
+from . import colmap_binary
 from .camera_models import Intrinsics
 from .file_values import named, whole_numbers
 from .reconstruction import Reconstruction
@@ -28,13 +30,12 @@ _LONGEST_LINE = 1 << 26
 
 
 def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
-    """Read a text model of COLMAP: ``cameras.txt``, ``images.txt`` and ``points3D.txt``.
+    """Read a model of COLMAP: ``cameras``, ``images`` and ``points3D``, as ``.txt`` or ``.bin``.
 
     Parameters
     ----------
     folder
-        The folder of the three files. Binary models are converted to text by ``colmap model_converter --output_type
-        TXT``.
+        The folder of the three files; text is read if both are there.
 
     Returns
     -------
@@ -56,15 +57,16 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
     root = Path(folder)
     if root.is_file():
         raise NotADirectoryError(f"{root} is a file: give the folder of the COLMAP model (a BAL file: problm.read_bal)")
-    for name in FILES:
-        if not (root / name).is_file():
-            hint = "; a binary model must be converted to text" if (root / name).with_suffix(".bin").exists() else ""
-            raise FileNotFoundError(f"{root}: a COLMAP text model needs the file {name}{hint}")
-    cameras = _read_cameras(root / "cameras.txt")
+    text = all((root / name).is_file() for name in FILES)
+    if not text and not all((root / name).is_file() for name in colmap_binary.FILES):
+        missing = next(name for name in FILES if not (root / name).is_file())
+        raise FileNotFoundError(f"{root}: a COLMAP model needs the file {missing}, or cameras, images and points3D.bin")
+    form = _TEXT if text else _BINARY
+    cameras = form.cameras(root / form.files[0])
     camera_number = {c.id: k for k, c in enumerate(cameras)}
-    ids, poses, names, keypoints, owners = _read_images(root / "images.txt", camera_number)
+    ids, poses, names, keypoints, owners = form.images(root / form.files[1], camera_number)
     image_number = {i: k for k, i in enumerate(ids)}
-    point_ids, points, colors, tracks = _read_points(root / "points3D.txt", image_number, keypoints, owners)
+    point_ids, points, colors, tracks = form.points(root / form.files[2], image_number, keypoints, owners)
     start = np.concatenate([[0], np.cumsum([len(t) for t in tracks])]).astype(np.int64)
     track = np.concatenate([np.empty((0, 2), dtype=np.int64), *tracks])
     xy = np.empty((len(track), 2))
@@ -92,10 +94,12 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
     )
 
 
-def write_colmap(model: Reconstruction, folder: str | os.PathLike[str]) -> None:
-    """Write ``cameras.txt``, ``images.txt`` and ``points3D.txt`` into a folder, which is created if necessary.
+def write_colmap(model: Reconstruction, folder: str | os.PathLike[str], *, binary: bool = False) -> None:
+    """Write ``cameras``, ``images`` and ``points3D`` as ``.txt`` or ``.bin`` into a folder, which is created if
+    necessary.
 
-    Numbers keep all their digits. Files are written atomically.
+    Numbers keep all their digits. Files are written atomically. A camera of the model OPENCV5, which COLMAP does not
+    have, is written as FULL_OPENCV.
 
     Parameters
     ----------
@@ -103,6 +107,8 @@ def write_colmap(model: Reconstruction, folder: str | os.PathLike[str]) -> None:
         The reconstruction; see `read_colmap` for an example.
     folder
         The output folder.
+    binary
+        Whether to write COLMAP's binary form.
     """
     from scipy.spatial.transform import Rotation
 
@@ -125,10 +131,14 @@ def write_colmap(model: Reconstruction, folder: str | os.PathLike[str]) -> None:
         owner[k][feature[mine]] = point[mine]
     with np.errstate(all="ignore"):
         errors = np.linalg.norm(model.residuals(), axis=1)
+    known = tuple(_as_colmap(c) for c in model.intrinsics)
+    if binary:
+        _write_binary(model, root, known, features, feature, owner, errors)
+        return
 
     def cameras() -> Iterator[str]:
         yield "# Camera list with one line of data per camera:\n#   CAMERA_ID, MODEL, WIDTH, HEIGHT, PARAMS[]\n"
-        for c in model.intrinsics:
+        for c in known:
             yield f"{c.id} {c.model} {c.width} {c.height} {' '.join(map(repr, c.params))}\n"
 
     def images() -> Iterator[str]:
@@ -153,6 +163,39 @@ def write_colmap(model: Reconstruction, folder: str | os.PathLike[str]) -> None:
 
     for name, lines in zip(FILES, (cameras, images, points), strict=True):
         write_atomically(root / name, lines())
+
+
+def _as_colmap(camera: Intrinsics) -> Intrinsics:
+    if camera.model != "OPENCV5":
+        return camera
+    return replace(camera, model="FULL_OPENCV", params=(*camera.params, 0.0, 0.0, 0.0))
+
+
+def _write_binary(
+    model: Reconstruction, root: Path, cameras: tuple[Intrinsics, ...], features: tuple[Array, ...],
+    feature: NDArray[np.int64], owner: list[NDArray[np.int64]], errors: Array,
+) -> None:  # fmt: skip
+    from scipy.spatial.transform import Rotation
+
+    def images() -> Iterator[bytes]:
+        yield len(model.names).to_bytes(8, "little")
+        for k, name in enumerate(model.names):
+            x, y, z, w = Rotation.from_matrix(model.rotations[k]).as_quat(canonical=True).tolist()
+            pose = [w, x, y, z, *model.translations[k].tolist()]
+            camera = cameras[model.camera[k]].id
+            yield colmap_binary.image_bytes(int(model.image_ids[k]), pose, camera, name, features[k], owner[k])
+
+    def points() -> Iterator[bytes]:
+        yield len(model.points).to_bytes(8, "little")
+        for j, X in enumerate(model.points.tolist()):
+            rows = slice(model.start[j], model.start[j + 1])
+            error = float(np.mean(errors[rows])) if len(errors[rows]) else -1.0
+            track = np.column_stack([model.image_ids[model.image[rows]], feature[rows]])
+            yield colmap_binary.point_bytes(int(model.point_ids[j]), X, model.colors[j].tolist(), error, track)
+
+    contents = colmap_binary.cameras_bytes(cameras), images(), points()
+    for name, parts in zip(colmap_binary.FILES, contents, strict=True):
+        write_atomically(root / name, b"".join(parts))
 
 
 def _fail(path: Path, line: int, message: str) -> NoReturn:
@@ -278,3 +321,16 @@ def _read_points(
         np.array(colors, dtype=np.uint8).reshape(shape),
         tracks,
     )
+
+
+class _Form(NamedTuple):
+    """Names and readers of the three files."""
+
+    files: tuple[str, str, str]
+    cameras: Callable[[Path], list[Intrinsics]]
+    images: Callable[..., Any]
+    points: Callable[..., Any]
+
+
+_TEXT = _Form(FILES, _read_cameras, _read_images, _read_points)
+_BINARY = _Form(colmap_binary.FILES, colmap_binary.read_cameras, colmap_binary.read_images, colmap_binary.read_points)

@@ -1,16 +1,17 @@
-"""Reconstructions from files of either format: BAL problems and COLMAP's text models."""
+"""Reconstructions from and to files: BAL problems, COLMAP's models, and PLY for points."""
 
 from __future__ import annotations
 
 import os
 
-from .bal import read_bal
-from .colmap import read_colmap
+from ..points import write_ply
+from .bal import read_bal, write_bal
+from .colmap import read_colmap, write_colmap
 from .reconstruction import Reconstruction
 
 
 def read_reconstruction(path: str | os.PathLike[str]) -> Reconstruction:
-    """Read a reconstruction: a folder as a COLMAP text model, a file as a BAL problem."""
+    """Read a reconstruction: a folder as a COLMAP model, text or binary, a file as a BAL problem."""
     if os.path.isdir(path):
         return read_colmap(path)
     if os.path.isfile(path):
@@ -18,3 +19,28 @@ def read_reconstruction(path: str | os.PathLike[str]) -> Reconstruction:
     raise FileNotFoundError(
         f"{os.fspath(path)}: no such file or folder; give a BAL file or the folder of a COLMAP model"
     )
+
+
+def write_reconstruction(model: Reconstruction, path: str | os.PathLike[str], *, format: str | None = None) -> None:
+    """Write a reconstruction.
+
+    Parameters
+    ----------
+    model
+        Cameras, points and observations.
+    path
+        A folder for COLMAP's formats, a file for the others.
+    format
+        ``"colmap"`` (binary), ``"colmap-text"``, ``"bal"``, or ``"ply"`` (points and colours only). None: by the
+        suffix, ``.ply`` and ``.txt`` or ``.bal``; else COLMAP's binary form.
+    """
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    kind = format or {".ply": "ply", ".txt": "bal", ".bal": "bal"}.get(suffix, "colmap")
+    if kind == "ply":
+        write_ply(path, model.points, model.colors)
+    elif kind == "bal":
+        write_bal(model, path)
+    elif kind in ("colmap", "colmap-text"):
+        write_colmap(model, path, binary=kind == "colmap")
+    else:
+        raise ValueError(f"format={format!r} is not known; choose colmap, colmap-text, bal or ply")

@@ -27,7 +27,7 @@ from ...jit.njit import njit
 from ...kernels.robust import rho
 from ...manifolds import multiply, rotation_exp
 from .camera_models import PLACES
-from .points import OPTIONS, _basis, _factor, _project, solve_point, workspace
+from .points import OPTIONS, WORK, _basis, _factor, _project, carried, solve_point, workspace
 from .projection import COLUMNS, NUMBER, coefficient_columns, coefficients
 
 _f8, _i8 = types.float64, types.int64
@@ -35,27 +35,36 @@ _f8, _i8 = types.float64, types.int64
 
 @njit(
     types.void(
-        _f8[:, ::1], _i8[::1], _i8[::1], _f8[:, ::1], _i8[::1], _i8, _i8, _f8[:, ::1], _f8[:, ::1], _i8[::1],
-        _i8, _i8, _i8, _f8, _f8[::1],
+        _f8[:, ::1], _f8[:, ::1], _i8[::1], _i8[::1], _f8[:, ::1], _i8[::1], _i8, _i8, _f8[:, ::1], _f8[:, ::1],
+        _i8[::1], _i8, _i8, _i8, _f8, _f8[::1], _f8[::1],
     ),
     **OPTIONS,
 )  # fmt: skip
 def costs_chunk(  # type: ignore[no-untyped-def]
-    cams, start, image, xy, rows, lo, hi, base, trial, stamp, now, here, code, s2, costs
+    before, cams, start, image, xy, rows, lo, hi, base, trial, stamp, now, here, code, s2, reached, costs
 ):
     """Costs of the points rows[lo:hi] (natural numbers if ``rows`` is empty), each solved from ``base``.
 
     The solutions go to ``trial``, stamped ``now``; those stamped ``here``, the number of the current point theta,
-    first become the base: they are the solutions there.
+    first become the base: they are the solutions there. Where the cost is well above the one ``reached`` (points,)
+    with the cameras ``before``, the solve is repeated from the base moved with its nearest camera: a point near a
+    camera may otherwise fall into another minimum.
     """
-    work = workspace()
+    work, other = workspace(), np.empty(4)
     for k in range(lo, hi):
         j = rows[k] if rows.shape[0] > 0 else k
         if stamp[j] == here:
             base[j] = trial[j]
         trial[j] = base[j]
         stamp[j] = now
-        costs[k - lo] = solve_point(cams, image, xy, start[j], start[j + 1], trial[j], code, s2, work)
+        cost = solve_point(cams, image, xy, start[j], start[j + 1], trial[j], code, s2, work)
+        if cost > 1.5 * reached[j]:
+            carried(before, cams, image, start[j], start[j + 1], base[j], other)
+            again = solve_point(cams, image, xy, start[j], start[j + 1], other, code, s2, work)
+            if again < cost:
+                cost = again
+                trial[j] = other
+        costs[k - lo] = cost
 
 
 @njit(
@@ -101,29 +110,109 @@ def _camera_columns(cams, i, x, y, z, w, root, local, D, scratch, J):  # type: i
 
 
 @njit(
+    types.boolean(
+        _f8[:, ::1], _i8[::1], _f8[:, ::1], _i8, _i8, _f8[::1], _i8, _f8, _i8[:, ::1], _i8[::1], WORK, _f8[::1],
+        _f8[:, ::1], _f8[:, :, ::1], _f8[:, :, ::1],
+    ),
+    **OPTIONS,
+)  # fmt: skip
+def reduce_track(cams, image, xy, first, last, X, code, s2, local, width, work, y, r, J, E):  # type: ignore[no-untyped-def]
+    """Derivatives of the track first:last at its point X, with the point eliminated; False if X is not determined.
+
+    Weighted residuals r (n, 2), their derivatives J (n, 2, COLUMNS) in the free columns of each image, and, with
+    ``V = L L'``, ``E = L^-1 J_X' J`` (n, 3, COLUMNS) and ``y = L^-1 J_X' r`` (3,).
+    """
+    scratch, D, B, g, V, L = work[0], work[1], work[4], work[5], work[6], work[7]
+    _basis(X, B)
+    for a in range(3):
+        g[a] = 0.0
+        for b in range(3):
+            V[a, b] = 0.0
+    w = X[3]
+    for m in range(first, last):
+        o = m - first
+        cam = cams[image[m]]
+        x = cam[0] * X[0] + cam[1] * X[1] + cam[2] * X[2] + cam[9] * w
+        yy = cam[3] * X[0] + cam[4] * X[1] + cam[5] * X[2] + cam[10] * w
+        z = cam[6] * X[0] + cam[7] * X[1] + cam[8] * X[2] + cam[11] * w
+        iz = 1.0 / z
+        u, v = x * iz, yy * iz
+        p0, p1 = _project(cams, image[m], u, v, scratch, D)
+        r[o, 0], r[o, 1] = p0 - xy[m, 0], p1 - xy[m, 1]
+        root = 1.0
+        if code != 0:
+            root = np.sqrt(rho(code, (r[o, 0] * r[o, 0] + r[o, 1] * r[o, 1]) / s2)[1])
+            r[o, 0] *= root
+            r[o, 1] *= root
+        _camera_columns(cams, image[m], x, yy, z, w, root, local[image[m]], D, scratch, J[o])
+        n = width[image[m]]
+        for a in range(3):
+            for c in range(n):
+                E[o, a, c] = 0.0
+        for i in range(2):
+            a0, a1 = D[i, 0] * iz * root, D[i, 1] * iz * root
+            a2 = -(a0 * u + a1 * v)
+            q0 = a0 * cam[0] + a1 * cam[3] + a2 * cam[6]
+            q1 = a0 * cam[1] + a1 * cam[4] + a2 * cam[7]
+            q2 = a0 * cam[2] + a1 * cam[5] + a2 * cam[8]
+            q3 = a0 * cam[9] + a1 * cam[10] + a2 * cam[11]
+            P0 = q0 * B[0, 0] + q1 * B[1, 0] + q2 * B[2, 0] + q3 * B[3, 0]
+            P1 = q0 * B[0, 1] + q1 * B[1, 1] + q2 * B[2, 1] + q3 * B[3, 1]
+            P2 = q0 * B[0, 2] + q1 * B[1, 2] + q2 * B[2, 2] + q3 * B[3, 2]
+            g[0] += P0 * r[o, i]
+            g[1] += P1 * r[o, i]
+            g[2] += P2 * r[o, i]
+            V[0, 0] += P0 * P0
+            V[1, 0] += P1 * P0
+            V[1, 1] += P1 * P1
+            V[2, 0] += P2 * P0
+            V[2, 1] += P2 * P1
+            V[2, 2] += P2 * P2
+            for c in range(n):
+                E[o, 0, c] += J[o, i, c] * P0
+                E[o, 1, c] += J[o, i, c] * P1
+                E[o, 2, c] += J[o, i, c] * P2
+    mu = 0.0
+    while not _factor(V, mu, L):
+        # The track does not determine its point in this direction: damping removes it.
+        mu = max(10.0 * mu, 1e-12)
+        if mu > 1.0:
+            return False
+    y[0] = g[0] * L[0, 0]
+    y[1] = (g[1] - L[1, 0] * y[0]) * L[1, 1]
+    y[2] = (g[2] - L[2, 0] * y[0] - L[2, 1] * y[1]) * L[2, 2]
+    for o in range(last - first):
+        for c in range(width[image[first + o]]):
+            e0 = E[o, 0, c] * L[0, 0]
+            e1 = (E[o, 1, c] - L[1, 0] * e0) * L[1, 1]
+            E[o, 0, c], E[o, 1, c] = e0, e1
+            E[o, 2, c] = (E[o, 2, c] - L[2, 0] * e0 - L[2, 1] * e1) * L[2, 2]
+    return True
+
+
+@njit(
     _f8(
         _f8[:, ::1], _i8[::1], _i8[::1], _f8[:, ::1], _i8[::1], _i8, _i8, _f8[:, ::1], _f8[:, ::1], _i8[::1], _i8,
-        _i8, _f8, _i8[:, ::1], _i8[::1], _i8[:, ::1], _i8, _i8, _f8[::1], _f8[::1], _f8[:, ::1], _f8[:, ::1],
+        _i8, _f8, _i8[:, ::1], _i8[::1], _i8[:, ::1], _i8, _i8, _f8[::1], _f8[::1], _f8[::1], _f8[:, ::1],
+        _f8[:, ::1],
     ),
     **OPTIONS,
 )  # fmt: skip
 def linearize_chunk(  # type: ignore[no-untyped-def]
     cams, start, image, xy, rows, lo, hi, base, trial, stamp, now, code, s2, local, width, tangent, longest, outer,
-    costs, gradient, half, products,
+    reached, costs, gradient, half, products,
 ):  # fmt: skip
     """Add the reduced gradient, matrix and outer products of the points rows[lo:hi]; returns their cost.
+
+    The cost of each is kept in ``reached`` (points,).
 
     ``local`` (images, COLUMNS): place of each possible column among the image's own, -1 if it is not free; ``width``
     (images,): how many are free; ``tangent`` (images, COLUMNS): their numbers in the tangent space.
     """
     d = gradient.shape[0]
     work = workspace()
-    scratch, D = work[0], work[1]
-    B, V, L, g, y = np.empty((4, 3)), np.empty((3, 3)), np.empty((3, 3)), np.empty(3), np.empty(3)
-    P = np.empty((2, 3))
-    J = np.empty((longest, 2, COLUMNS))
-    E = np.empty((longest, COLUMNS, 3))
-    r = np.empty((longest, 2))
+    y, r = np.empty(3), np.empty((longest, 2))
+    J, E = np.empty((longest, 2, COLUMNS)), np.empty((longest, 3, COLUMNS))
     mine, seen = np.zeros(d), np.zeros(d, dtype=np.bool_)
     touched = np.empty(longest * COLUMNS, dtype=np.int64)
     sum_cost = 0.0
@@ -132,69 +221,19 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
         first, last = start[j], start[j + 1]
         if stamp[j] == now:
             base[j] = trial[j]
-        X = base[j]
-        cost = solve_point(cams, image, xy, first, last, X, code, s2, work)
+        cost = solve_point(cams, image, xy, first, last, base[j], code, s2, work)
         sum_cost += cost
+        reached[j] = cost
         if costs.shape[0] > 0:
             costs[k - lo] = cost
-        _basis(X, B)
-        for a in range(3):
-            g[a] = 0.0
-            for b in range(3):
-                V[a, b] = 0.0
-        for m in range(first, last):
-            o = m - first
-            cam = cams[image[m]]
-            w = X[3]
-            x = cam[0] * X[0] + cam[1] * X[1] + cam[2] * X[2] + cam[9] * w
-            yy = cam[3] * X[0] + cam[4] * X[1] + cam[5] * X[2] + cam[10] * w
-            z = cam[6] * X[0] + cam[7] * X[1] + cam[8] * X[2] + cam[11] * w
-            iz = 1.0 / z
-            u, v = x * iz, yy * iz
-            p0, p1 = _project(cams, image[m], u, v, scratch, D)
-            r[o, 0], r[o, 1] = p0 - xy[m, 0], p1 - xy[m, 1]
-            root = 1.0
-            if code != 0:
-                root = np.sqrt(rho(code, (r[o, 0] * r[o, 0] + r[o, 1] * r[o, 1]) / s2)[1])
-                r[o, 0] *= root
-                r[o, 1] *= root
-            _camera_columns(cams, image[m], x, yy, z, w, root, local[image[m]], D, scratch, J[o])
-            for i in range(2):
-                a0, a1 = D[i, 0] * iz * root, D[i, 1] * iz * root
-                a2 = -(a0 * u + a1 * v)
-                q0 = a0 * cam[0] + a1 * cam[3] + a2 * cam[6]
-                q1 = a0 * cam[1] + a1 * cam[4] + a2 * cam[7]
-                q2 = a0 * cam[2] + a1 * cam[5] + a2 * cam[8]
-                q3 = a0 * cam[9] + a1 * cam[10] + a2 * cam[11]
-                for a in range(3):
-                    P[i, a] = q0 * B[0, a] + q1 * B[1, a] + q2 * B[2, a] + q3 * B[3, a]
-            for a in range(3):
-                g[a] += P[0, a] * r[o, 0] + P[1, a] * r[o, 1]
-                for b in range(a + 1):
-                    V[a, b] += P[0, a] * P[0, b] + P[1, a] * P[1, b]
-            for c in range(width[image[m]]):
-                for a in range(3):
-                    E[o, c, a] = J[o, 0, c] * P[0, a] + J[o, 1, c] * P[1, a]
-        mu = 0.0
-        while not _factor(V, mu, L):
-            # The track does not determine its point in this direction: damping removes it.
-            mu = max(10.0 * mu, 1e-12)
-            if mu > 1.0:
-                break
-        if mu > 1.0:
+        if not reduce_track(cams, image, xy, first, last, base[j], code, s2, local, width, work, y, r, J, E):
             continue
-        y[0] = g[0] * L[0, 0]
-        y[1] = (g[1] - L[1, 0] * y[0]) * L[1, 1]
-        y[2] = (g[2] - L[2, 0] * y[0] - L[2, 1] * y[1]) * L[2, 2]
         count = 0
         for o in range(last - first):
             i = image[first + o]
             n = width[i]
-            for c in range(n):  # E <- E L^-T
-                e0 = E[o, c, 0] * L[0, 0]
-                e1 = (E[o, c, 1] - L[1, 0] * e0) * L[1, 1]
-                e2 = (E[o, c, 2] - L[2, 0] * e0 - L[2, 1] * e1) * L[2, 2]
-                E[o, c, 0], E[o, c, 1], E[o, c, 2] = e0, e1, e2
+            for c in range(n):
+                e0, e1, e2 = E[o, 0, c], E[o, 1, c], E[o, 2, c]
                 t = tangent[i, c]
                 part = J[o, 0, c] * r[o, 0] + J[o, 1, c] * r[o, 1] - (e0 * y[0] + e1 * y[1] + e2 * y[2])
                 gradient[t] += part
@@ -206,15 +245,15 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
                     mine[t] += part
                 for b in range(c + 1):
                     s = J[o, 0, c] * J[o, 0, b] + J[o, 1, c] * J[o, 1, b]
-                    s -= e0 * E[o, b, 0] + e1 * E[o, b, 1] + e2 * E[o, b, 2]
+                    s -= e0 * E[o, 0, b] + e1 * E[o, 1, b] + e2 * E[o, 2, b]
                     half[t, tangent[i, b]] += 0.5 * s if b == c else s
             for p in range(o):
                 h = image[first + p]
                 for c in range(n):
-                    e0, e1, e2 = E[o, c, 0], E[o, c, 1], E[o, c, 2]
+                    e0, e1, e2 = E[o, 0, c], E[o, 1, c], E[o, 2, c]
                     row = half[tangent[i, c]]
                     for b in range(width[h]):
-                        row[tangent[h, b]] -= e0 * E[p, b, 0] + e1 * E[p, b, 1] + e2 * E[p, b, 2]
+                        row[tangent[h, b]] -= e0 * E[p, 0, b] + e1 * E[p, 1, b] + e2 * E[p, 2, b]
         if outer:
             for a in range(count):
                 t = touched[a]

@@ -252,3 +252,65 @@ def solve_point(cams, image, xy, lo, hi, X, code, s2, work):  # type: ignore[no-
                 break  # rounding: a step makes no difference
             mu = max(10.0 * mu, 1e-3)
     return cost
+
+
+@njit(types.void(_f8[:, ::1], _f8[:, ::1], _i8[::1], _i8, _i8, _f8[::1], _f8[::1]), **OPTIONS)
+def carried(before, cams, image, lo, hi, X, out):  # type: ignore[no-untyped-def]
+    """The point X moved with the camera of its track that is nearest to it, when cameras go from ``before`` to
+    ``cams``."""
+    best, least = image[lo], np.inf
+    for m in range(lo, hi):
+        cam = before[image[m]]
+        z = abs(cam[6] * X[0] + cam[7] * X[1] + cam[8] * X[2] + cam[11] * X[3])
+        if z < least:
+            best, least = image[m], z
+    old, new = before[best], cams[best]
+    x = old[0] * X[0] + old[1] * X[1] + old[2] * X[2] + (old[9] - new[9]) * X[3]
+    y = old[3] * X[0] + old[4] * X[1] + old[5] * X[2] + (old[10] - new[10]) * X[3]
+    z = old[6] * X[0] + old[7] * X[1] + old[8] * X[2] + (old[11] - new[11]) * X[3]
+    for i in range(3):
+        out[i] = new[i] * x + new[3 + i] * y + new[6 + i] * z
+    out[3] = X[3]
+    norm = 1.0 / np.sqrt(out[0] * out[0] + out[1] * out[1] + out[2] * out[2] + out[3] * out[3])
+    for i in range(4):
+        out[i] *= norm
+
+
+@njit(types.void(_f8[:, ::1], _i8[::1], _i8[::1], _f8[:, ::1], _i8[::1], _f8[:, ::1], _f8[::1], _i8, _f8), **OPTIONS)
+def retriangulate(cams, start, image, xy, rows, points, costs, code, s2):  # type: ignore[no-untyped-def]
+    """Solve the tracks ``rows`` from other starts, and keep the best point of each, with its cost.
+
+    Starts are on the rays of the first and the last observation (without distortion), at infinity and at 1, 4 and 16
+    times the distance of these two cameras.
+    """
+    work, X = workspace(), np.empty(4)
+    ray, centre, other = np.empty(3), np.empty(3), np.empty(3)
+    for j in rows:
+        lo, hi = start[j], start[j + 1]
+        for end in range(2):
+            m, far = (lo, hi - 1) if end == 0 else (hi - 1, lo)
+            cam, opposite = cams[image[m]], cams[image[far]]
+            u, v = (xy[m, 0] - cam[14]) / cam[12], (xy[m, 1] - cam[15]) / cam[13]
+            base = 0.0
+            for i in range(3):
+                ray[i] = cam[i] * u + cam[3 + i] * v + cam[6 + i]
+                centre[i] = -(cam[i] * cam[9] + cam[3 + i] * cam[10] + cam[6 + i] * cam[11])
+                other[i] = -(
+                    opposite[i] * opposite[9] + opposite[3 + i] * opposite[10] + opposite[6 + i] * opposite[11]
+                )
+                base += (centre[i] - other[i]) ** 2
+            base = np.sqrt(base)
+            for k in range(4):
+                near = 0.0 if k == 0 or base == 0.0 else 1.0 / (base * 4.0 ** (k - 1))  # inverse depth
+                norm = near * near
+                for i in range(3):
+                    X[i] = ray[i] + near * centre[i]
+                    norm += X[i] * X[i]
+                X[3] = near
+                norm = 1.0 / np.sqrt(norm)
+                for i in range(4):
+                    X[i] *= norm
+                cost = solve_point(cams, image, xy, lo, hi, X, code, s2, work)
+                if cost < costs[j]:
+                    costs[j] = cost
+                    points[j] = X

@@ -21,31 +21,44 @@ fixed image only the scale about its centre is left (G has one column), with two
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...linalg.blocks import BlockMatrix, Pattern
 from ...linalg.normal import Normal
 from ...losses import USER_CODE, Loss
 from ...problems.sampled import SummedProblem
 from ...problems.warm_starts import WarmStarts
 from ...sampling.order import RandomOrder
 from ...support.reduction import sum_chunks
-from .camera_models import DISTORTIONS, GROUPS, MODELS, PLACES, project
+from .block_kernels import covisible, linearize_blocks, missing_gains
+from .camera_models import DISTORTIONS, PLACES, project
+from .columns import CameraColumns
 from .kernels import costs_chunk, homogeneous, linearize_chunk, move_cameras
-from .projection import COLUMNS, NUMBER
+from .points import retriangulate
+from .priors import PositionPriors
+from .projection import NUMBER
 from .reconstruction import Reconstruction
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 CHUNK = 2048
+FEW_PARAMETERS = 500
+"""Number of camera parameters up to which the matrix is dense."""
 MOST_PARAMETERS = 5000
+"""Largest number of camera parameters with a dense matrix."""
+RESTARTS = 3
+"""Number of points, from the first on, at which bad tracks are solved from other starts."""
+BAD = 25.0
+"""Cost per observation of a bad track, relative to the median track."""
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_FLOAT = np.empty(0)
 
 
-class BundleProblem(SummedProblem):
+class BundleProblem(CameraColumns, SummedProblem):
     """Cameras of a `Reconstruction` as parameters, its tracks as residual blocks.
 
     A point theta, (12 C + PLACES G,), holds the rotations (row by row) and translations of the C images and the
@@ -63,6 +76,11 @@ class BundleProblem(SummedProblem):
         Robust loss on each observation's error in pixels.
     threads, rng
         Number of threads; random seed for the order of the points.
+    sparse
+        Whether the matrix of the cameras is kept in blocks, which batches cannot be drawn with; by default above
+        `FEW_PARAMETERS`.
+    priors
+        Known positions of images.
 
     Attributes
     ----------
@@ -83,6 +101,8 @@ class BundleProblem(SummedProblem):
         loss: Loss | None = None,
         threads: int = 1,
         rng: np.random.Generator | int | None = 0,
+        sparse: bool | None = None,
+        priors: PositionPriors | None = None,
     ) -> None:
         self.loss = Loss.named("linear") if loss is None else loss
         if self.loss.code == USER_CODE:
@@ -94,6 +114,10 @@ class BundleProblem(SummedProblem):
         self._scale2 = self.loss.scale**2
         self._tracks(model)
         self._parameters(model, set(free), set(fixed_images))
+        self.priors = None if priors is None else priors.without(self.free_images)
+        self.pattern = self._blocks(sparse)
+        if self.pattern is not None:
+            self.few = self.n  # batches need a dense matrix
         # Mean residuals per block after its three point coordinates are eliminated.
         self.components = max(1, round((2 * len(self.xy) - 3 * self.n) / self.n))
         self.cost_bound = self.loss.bound * self.longest
@@ -101,6 +125,9 @@ class BundleProblem(SummedProblem):
         self.base = np.empty((self.n, 4))
         homogeneous(np.ascontiguousarray(model.points, dtype=np.float64), self.kept, self.base)
         self._starts = WarmStarts(self.base)
+        self._reached = np.full(self.n, np.inf)
+        self._tried = np.full(self.n, np.inf)
+        self._restarts = 0
 
     def _tracks(self, model: Reconstruction) -> None:
         lengths = model.track_lengths
@@ -116,51 +143,27 @@ class BundleProblem(SummedProblem):
         self.n = len(self.kept)
         self.longest = int(lengths.max())
 
-    def _parameters(self, model: Reconstruction, free: set[str], fixed: set[int]) -> None:
-        images = len(model.rotations)
-        self._camera = np.ascontiguousarray(model.camera, dtype=np.int64)
-        self._distortion = np.array([DISTORTIONS.index(MODELS[c.model].distortion) for c in model.intrinsics])
-        self._local = np.full((images, COLUMNS), -1, dtype=np.int64)
-        self._tangent = np.full((images, COLUMNS), -1, dtype=np.int64)
-        self._width = np.zeros(images, dtype=np.int64)
-        used = np.flatnonzero(np.bincount(self.image, minlength=images))
-        self.free_images = np.setdiff1d(used, list(fixed))
-        self._gauge_size = 7 if len(self.free_images) == len(used) else 1 if len(fixed & set(used.tolist())) == 1 else 0
-        self._anchor = min(fixed & set(used.tolist()), default=-1)
-        d = 0
-        for i in self.free_images:
-            self._local[i, :6] = np.arange(6)
-            self._tangent[i, :6] = np.arange(d, d + 6)
-            self._width[i] = 6
-            d += 6
-        places = {p for group in free for p in GROUPS[group]}
-        for k, camera in enumerate(model.intrinsics):
-            mine = used[self._camera[used] == k]
-            numbers: dict[int, int] = {}
-            for place, q in enumerate(MODELS[camera.model].places) if len(mine) else ():
-                if q < 0 or place not in places:
-                    continue
-                if q not in numbers:
-                    numbers[q] = d
-                    self._tangent[mine, self._width[mine]] = d
-                    self._width[mine] += 1
-                    d += 1
-                # One focal length fills two places: both get its column.
-                column = np.argmax(self._tangent[mine] == numbers[q], axis=1)
-                self._local[mine, 6 + place] = column
-        if d > MOST_PARAMETERS:
-            raise ValueError(
-                f"model: the dense matrix of {d} camera parameters is too large; at most {MOST_PARAMETERS} are "
-                "supported: fix intrinsics, or adjust fewer images at a time"
-            )
-        if d == 0:
-            raise ValueError("fixed_images, intrinsics: there is nothing to estimate; free an image or intrinsics")
-        self.dim = d
+    def _blocks(self, sparse: bool | None) -> Pattern | None:
+        """The blocks of the normal equations; None for a dense matrix."""
+        if sparse is None:
+            sparse = self.dim > FEW_PARAMETERS
+        if not sparse:
+            if self.dim > MOST_PARAMETERS:
+                raise ValueError(
+                    f"model: batches need a dense matrix, which is too large for {self.dim} camera parameters; at most "
+                    f"{MOST_PARAMETERS} are supported: leave out initial_batch and acceptance"
+                )
+            return None
+        nodes = len(self._offset) - 1
+        present = np.zeros((nodes, nodes), dtype=np.bool_)
+        covisible(self.start, self.image, self._node, present)
+        return Pattern(np.diff(self._offset), present)
 
     @property
     def degrees_of_freedom(self) -> int:
         """Residuals minus all parameters, including those of the points but not the gauge freedoms."""
-        return max(1, 2 * len(self.xy) - 3 * self.n - self.dim + self._gauge_size)
+        known = 0 if self.priors is None else 3 * len(self.priors.images)
+        return max(1, 2 * len(self.xy) - 3 * self.n - self.dim + self._gauge_size + known)
 
     def boundary(self, position: int) -> int:
         return self.order.boundary(position)
@@ -173,7 +176,11 @@ class BundleProblem(SummedProblem):
 
     def linearize(self, theta: Array, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         starts = self._starts
+        if hi - lo == self.n:
+            self._restart_points(theta)
         here = starts.linearize_at(theta)
+        if self.pattern is not None:
+            return self._linearize_blocks(self.pattern, theta, here, costs)
         rows, cams, d = self._rows(lo, hi), self._cameras(theta), self.dim
 
         def chunk(a: int, b: int) -> tuple[Array, ...]:
@@ -182,14 +189,75 @@ class BundleProblem(SummedProblem):
             cost = linearize_chunk(
                 cams, self.start, self.image, self.xy, rows, a, b, starts.base, starts.trial, starts.stamp,
                 here, self.loss.code, self._scale2, self._local, self._width, self._tangent, self.longest,
-                int(outer), _NO_FLOAT if costs is None else costs[a:b], gradient, half, products,
+                int(outer), self._reached, _NO_FLOAT if costs is None else costs[a:b], gradient, half, products,
             )  # fmt: skip
             return np.array([cost]), gradient, half, products
 
         cost, gradient, half, products = sum_chunks(chunk, hi - lo, CHUNK, self._threads)
         hessian = half + half.T
+        known = self._add_priors(theta, hi - lo, gradient, hessian, costs)
         self._hold_gauge(theta, hessian)
-        return Normal(hi - lo, float(cost[0]), gradient, hessian, products if outer else None)
+        return Normal(hi - lo, float(cost[0]) + known, gradient, hessian, products if outer else None)
+
+    def _add_priors(self, theta: Array, count: int, gradient: Array, matrix: Any, costs: Array | None) -> float:
+        """Add what is known of positions, a share for ``count`` blocks; return its cost.
+
+        ``matrix``: the dense matrix (d, d), or the values of the block matrix.
+        """
+        if self.priors is None:
+            return 0.0
+        share = count / self.n
+        cost, slope, curvature = self.priors.terms(self._poses(theta))
+        index = self._tangent[self.priors.images, 3:6]
+        gradient[index] += share * slope
+        if self.pattern is None:
+            matrix[index[:, :, None], index[:, None, :]] += share * curvature
+        else:
+            node = self._node[self.priors.images, 0]
+            size, three = self.pattern.sizes[node][:, None, None], np.arange(3, 6)
+            at = self.pattern.at[self.pattern.first[node + 1] - 1][:, None, None]
+            matrix[at + three[:, None] * size + three] += share * curvature
+        if costs is not None:
+            costs += cost / self.n
+        return share * cost
+
+    def _poses(self, theta: Array) -> Array:
+        return theta[: 12 * self.images].reshape(-1, 12)
+
+    def _restart_points(self, theta: Array) -> None:
+        """Solve the worst tracks from other starts at the first points that are linearised over all tracks."""
+        if self._restarts >= RESTARTS:
+            return
+        self._restarts += 1
+        if not self._evaluate(theta, 0, self.n, None) < np.inf:
+            return
+        each = self._tried / np.diff(self.start)
+        rows = np.flatnonzero(each > BAD * np.median(each))
+        retriangulate(
+            self._cameras(theta), self.start, self.image, self.xy, rows, self._starts.trial, self._tried,
+            self.loss.code, self._scale2,
+        )  # fmt: skip
+
+    def _linearize_blocks(self, pattern: Pattern, theta: Array, here: int, costs: Array | None) -> Normal:
+        """The same over all points, with a block matrix."""
+        starts, cams = self._starts, self._cameras(theta)
+        lengths = np.diff(self.start)
+        # As many sums as cost little beside what is added to them, of which every thread needs its own.
+        parts = int(min(8, max(1, (lengths * (lengths + 1)).sum() // (16 * len(pattern.row)))))
+
+        def chunk(a: int, b: int) -> tuple[Array, ...]:
+            gradient, values = np.zeros(self.dim), np.zeros(int(pattern.at[-1]))
+            cost = linearize_blocks(
+                cams, self.start, self.image, self.xy, a, b, starts.base, starts.trial, starts.stamp, here,
+                self.loss.code, self._scale2, self._local, self._width, self.longest, self._node, self._split,
+                self._offset, pattern.first, pattern.column, pattern.at,
+                self._reached, _NO_FLOAT if costs is None else costs[a:b], gradient, values,
+            )  # fmt: skip
+            return np.array([cost]), gradient, values
+
+        cost, gradient, values = sum_chunks(chunk, self.n, max(CHUNK, -(-self.n // parts)), self._threads)
+        known = self._add_priors(theta, self.n, gradient, values, costs)
+        return Normal(self.n, float(cost[0]) + known, gradient, BlockMatrix(pattern, values, self.gauge(theta)))  # type: ignore[arg-type]
 
     def points(self, theta: Array) -> Array:
         """The eliminated points (n, 4) at theta: homogeneous, unit length; in the order of `kept`."""
@@ -212,36 +280,31 @@ class BundleProblem(SummedProblem):
                 )
         return out
 
+    def metric(self, hessian: Any) -> Array:
+        """The diagonal (d,) of the normal equations without the term that holds the gauge."""
+        return self._diagonal if self.pattern is None else np.asarray(hessian.diagonal())
+
+    def missing_gain(self, step: Array, most: float) -> Array:
+        """What the last trial, at this step from the last linearised point, gained less than predicted, by image."""
+        missing = np.zeros(self.images)
+        missing_gains(
+            self._cameras(self._starts.at), self.start, self.image, self.xy, self._starts.base, self.loss.code,
+            self._scale2, self._local, self._width, self._tangent, self.longest, step, self._reached, self._tried,
+            most, missing,
+        )  # fmt: skip
+        return missing
+
     def first_bad_row(self, theta: Array) -> int | None:
         """The first point of the model whose cost is not a finite number."""
         bad = np.flatnonzero(~np.isfinite(self.costs(theta, 0, self.n)))
         return int(self.kept[bad[0]]) if len(bad) else None
 
-    def gauge(self, theta: Array) -> Array:
-        """Tangent vectors (d, 7), (d, 1) or (d, 0) along which the world moves and no residual changes.
-
-        X -> (1 + s)(X + q cross X) + c is undone by w = -R q and v = s t - R c - w cross t of each camera.
-        """
-        G = np.zeros((self.dim, self._gauge_size))
-        if not self._gauge_size:
-            return G
-        poses = theta[: 12 * len(self._local)].reshape(-1, 12)[self.free_images]
-        R, t = poses[:, :9].reshape(-1, 3, 3), poses[:, 9:]
-        turn = self._tangent[self.free_images, 0][:, None] + np.arange(3)
-        if self._gauge_size == 7:
-            G[turn, :3] = -R
-            G[turn + 3, :3] = np.cross(R, t[:, :, None], axis=1)
-            G[turn + 3, 3:6] = -R
-            G[turn + 3, 6] = t
-        else:
-            anchor = theta[12 * self._anchor : 12 * self._anchor + 12]
-            centre = -anchor[:9].reshape(3, 3).T @ anchor[9:]
-            G[turn + 3, 0] = t + R @ centre
-        return G
-
     def _hold_gauge(self, theta: Array, hessian: Array) -> None:
+        self._diagonal = hessian.diagonal().copy()
         if self._gauge_size and np.isfinite(hessian).all():
             G = self.gauge(theta)
+            if not G.shape[1]:
+                return
             scaled = hessian.diagonal()[:, None] * G
             hessian += scaled @ np.linalg.pinv(G.T @ scaled, hermitian=True) @ scaled.T
 
@@ -249,20 +312,29 @@ class BundleProblem(SummedProblem):
         starts = self._starts
         number = starts.number(theta)
         rows, cams = self._rows(lo, hi), self._cameras(theta)
+        before = cams if starts.at is None else self._cameras(starts.at)
         if not (cams[:, 12:14] > 0.0).all():  # a focal length is not positive: the step is rejected
+            self._tried.fill(np.inf)
             if costs is not None:
                 costs.fill(np.inf)
             return np.inf
 
         def chunk(a: int, b: int) -> tuple[Array, ...]:
-            part = np.empty(b - a) if costs is None else costs[a:b]
+            # The costs of a trial over all points are kept: `missing_gain` needs them.
+            part = self._tried[a:b] if costs is None else costs[a:b]
             costs_chunk(
-                cams, self.start, self.image, self.xy, rows, a, b, starts.base, starts.trial, starts.stamp, number,
-                starts.here, self.loss.code, self._scale2, part,
+                before, cams, self.start, self.image, self.xy, rows, a, b, starts.base, starts.trial, starts.stamp,
+                number, starts.here, self.loss.code, self._scale2, self._reached, part,
             )  # fmt: skip
             return (part.sum(keepdims=True),)
 
-        return float(sum_chunks(chunk, hi - lo, CHUNK, self._threads)[0][0])
+        total = float(sum_chunks(chunk, hi - lo, CHUNK, self._threads)[0][0])
+        if self.priors is None:
+            return total
+        known = self.priors.terms(self._poses(theta))[0]
+        if costs is not None:
+            costs += known / self.n
+        return total + known * (hi - lo) / self.n
 
     def _cameras(self, theta: Array) -> Array:
         images = len(self._local)

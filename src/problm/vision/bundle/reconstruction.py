@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .camera_models import Intrinsics
+from .camera_models import DISTORTIONS, MODELS, Intrinsics, project
 from .file_values import whole_numbers
 
 Array = NDArray[np.float64]
@@ -164,11 +164,15 @@ class Reconstruction:
     def residuals(self) -> Array:
         """Projection minus observation of every observation in pixels, (M, 2)."""
         out = np.empty_like(self.xy)
+        places = np.array([camera.places for camera in self.intrinsics])
+        kind = np.array([DISTORTIONS.index(MODELS[camera.model].distortion) for camera in self.intrinsics])
         for part, x in self._in_cameras():
+            camera = self.camera[self.image[part]]
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                for k in np.unique(self.camera[self.image[part]]):
-                    mine = self.camera[self.image[part]] == k
-                    out[part][mine] = self.intrinsics[k].project(x[mine]) - self.xy[part][mine]
+                for number in np.unique(kind[camera]):
+                    mine = kind[camera] == number
+                    pixels = project(DISTORTIONS[number], places[camera[mine]].T, x[mine])
+                    out[part][mine] = pixels - self.xy[part][mine]
         return out
 
     def depths(self) -> Array:
