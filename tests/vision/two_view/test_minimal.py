@@ -161,9 +161,12 @@ def test_float32_scores_are_the_truncated_errors():
     pixel = np.empty((1, 9), dtype=np.float32)
     hy.to_pixels(tv.ESSENTIAL.matrix(theta).ravel(), A, frame.B2, pixel[0])
     out = np.zeros(1, dtype=np.float32)
-    hy.score(False, pixel, np.ascontiguousarray(x.T, dtype=np.float32), 100, 900, 1.5, out)
+    hy.score(False, pixel, np.ascontiguousarray(x.T, dtype=np.float32), 100, 900, 1.5, 1.0, out)
     r = tv.two_view_problem(tv.ESSENTIAL, [x], frame, tv.Loss.named("linear")).residuals(theta)[100:900, 0]
-    assert out[0] == pytest.approx(np.minimum((r / 1.5) ** 2, 1.0).sum(), rel=1e-3)
+    wide, narrow = (np.minimum((r / width) ** 2, 1.0).sum() for width in (1.5, 0.3))
+    assert out[0] == pytest.approx(wide, rel=1e-3)
+    hy.score(False, pixel, np.ascontiguousarray(x.T, dtype=np.float32), 100, 900, 1.5, 0.2, out)
+    assert out[0] - wide == pytest.approx(0.5 * (wide + narrow), rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["essential", "fundamental", "homography"])

@@ -147,3 +147,27 @@ def test_results_travel(function, robust):
     assert np.array_equal(twin.covariance, fit.covariance)
     assert str(twin) == str(fit)
     assert twin.to_dict() == fit.to_dict()
+
+
+@pytest.mark.parametrize("wrong", [0, 100])
+def test_matches_on_a_line_determine_nothing(wrong):
+    rng = np.random.default_rng(2)
+    views = two_views(50, seed=2)
+    points = np.array([-2.0, 0.3, 6.0]) + np.linspace(0.0, 1.0, 300)[:, None] * np.array([4.0, 0.5, 2.0])
+    pixels = []
+    for moved in (points, points @ views.R.T + views.t):
+        x = moved @ views.K.T
+        pixels.append(x[:, :2] / x[:, 2:] + 0.5 * rng.normal(size=(300, 2)))
+    more = rng.uniform(size=(2, wrong, 2)) * [640, 480]
+    x1, x2 = (np.concatenate([x, y]) for x, y in zip(pixels, more, strict=True))
+    assert essential_matrix(x1, x2, views.K).status == "degenerate"
+    assert fundamental_matrix(x1, x2).status != "ok"
+    fit = homography(x1, x2)
+    assert fit.status == "degenerate"
+    assert "line" in fit.message
+
+
+def test_a_forgotten_camera_matrix_is_named():
+    views = two_views(100, seed=1)
+    with pytest.raises(ValueError, match=r"x1 looks like pixels .* pass K1"):
+        essential_matrix(views.x1, views.x2)

@@ -3,8 +3,8 @@ r"""Compiled work on many candidate models at once: generation, scoring, and a f
 Robust estimation examines thousands of models for microseconds each, so this part is compiled without Python objects.
 `robust` controls it.
 
-`hypothesize`
-    models from minimal samples (`minimal`).
+`hypothesize`, `random_points`
+    models from minimal samples (`minimal`), and random ones.
 `score`
     mean of the truncated squared error over a batch of matches, for each model. In float32, eight matches at a time:
     the error of a match is then accurate to about 1e-4 pixels.
@@ -97,14 +97,16 @@ def _fast(*signature: Signature) -> Any:
     return njit(*signature, any_types=True, nogil=True, error_model="numpy", fastmath=FASTMATH)
 
 
-@_fast(types.void(types.boolean, _f4[:, ::1], _f4[:, ::1], _i8, _i8, _f8, _f4[::1]))
-def score(maps, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-untyped-def]
-    """Add to ``out[k]`` the truncated errors min(r^2 / threshold^2, 1) of model k over matches [lo, hi).
+@_fast(types.void(types.boolean, _f4[:, ::1], _f4[:, ::1], _i8, _i8, _f8, _f8, _f4[::1]))
+def score(maps, pixel, columns, lo, hi, threshold, fine, out):  # type: ignore[no-untyped-def]
+    """Add to ``out[k]`` the truncated errors of model k over matches [lo, hi), at two widths.
 
-    ``pixel`` (m, 9) and ``columns`` (4, n) are float32, in the coordinates of the matches. The error of a model that
-    ``maps``, a homography, is the transfer error into the second image.
+    The mean of min(r^2 / w^2, 1) for w = threshold and w = fine threshold; ``fine`` = 1 is the usual score. ``pixel``
+    (m, 9) and ``columns`` (4, n) are float32, in the coordinates of the matches. The error of a model that ``maps``, a
+    homography, is the transfer error into the second image.
     """
-    one = np.float32(1.0)
+    one, half = np.float32(1.0), np.float32(0.5)
+    narrow = np.float32(1.0 / (fine * fine))
     scale = np.float32(1.0 / (threshold * threshold))
     for k in range(pixel.shape[0]):
         f0, f1, f2, f3, f4 = pixel[k, 0], pixel[k, 1], pixel[k, 2], pixel[k, 3], pixel[k, 4]
@@ -116,7 +118,7 @@ def score(maps, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-unty
                 w = one / (f6 * a + f7 * b + f8)
                 u, v = (f0 * a + f1 * b + f2) * w - c, (f3 * a + f4 * b + f5) * w - d
                 z = (u * u + v * v) * scale
-                total += z if z < one else one
+                total += half * (min(z, one) + min(narrow * z, one))
         else:
             for i in range(lo, hi):
                 a, b, c, d = columns[0, i], columns[1, i], columns[2, i], columns[3, i]
@@ -124,7 +126,7 @@ def score(maps, pixel, columns, lo, hi, threshold, out):  # type: ignore[no-unty
                 m0, m1 = f0 * c + f3 * d + f6, f1 * c + f4 * d + f7
                 e = c * l0 + d * l1 + l2
                 z = e * e * scale / (l0 * l0 + l1 * l1 + m0 * m0 + m1 * m1)
-                total += z if z < one else one
+                total += half * (min(z, one) + min(narrow * z, one))
         out[k] += total
 
 
@@ -207,3 +209,25 @@ def descend(calls, evaluator, d, components, columns, m, A1, A2, starts, scales,
         for j in range(theta.shape[0]):
             starts[s, j] = theta[j]
         costs[s] = cost
+
+
+def random_points(model: Any, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Random points of the manifold of a `models.Model`, (count, q)."""
+    from scipy.spatial.transform import Rotation
+
+    if model.sample == 5:
+        near = Rotation.from_rotvec(0.3 * rng.normal(size=(count, 3))).as_matrix()
+        far = Rotation.from_quat(rng.normal(size=(count, 4))).as_matrix()
+        R = np.where((np.arange(count) % 2 == 0)[:, None, None], near, far)
+        t = rng.normal(size=(count, 3))
+        t /= np.linalg.norm(t, axis=1, keepdims=True)
+        return np.ascontiguousarray(np.concatenate([R.reshape(count, 9), t], axis=1))
+    if model.sample == 7:
+        return np.array([model.point(rng.normal(size=(3, 3))) for _ in range(count)])
+    points = []
+    for _ in range(count):  # a similarity of unit-size images with a little perspective
+        angle, scale = rng.choice([0.3 * rng.normal(), rng.uniform(-np.pi, np.pi)]), np.exp(0.3 * rng.normal())
+        c, s = scale * np.cos(angle), scale * np.sin(angle)
+        X = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]) + 0.1 * rng.normal(size=(3, 3))
+        points.append(model.point(X))
+    return np.array(points)

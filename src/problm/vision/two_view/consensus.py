@@ -30,7 +30,8 @@ _f8, _i8 = types.float64, types.int64
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-_ENOUGH = 1000  # number of errors that determine the noise to 2 %
+_ENOUGH = 2000  # number of errors that determine the noise to 2 %
+_WINDOW = 3.0  # window of the noise, in windows of the search: noise may fill the latter
 _GENERIC = np.array([0.7548776662466927, 0.5698402909980532, 0.8191725133961645, 0.6710436067037893])
 
 
@@ -38,42 +39,65 @@ def noise_scale(errors: Array, window: float, freedom: int) -> float:
     """Standard deviation of the noise behind the errors below ``window``, by EM.
 
     Inliers: chi with ``freedom`` degrees of freedom times sigma; outliers: uniform over the window (an interval
-    for one degree of freedom, a disk for two). Both are cut off at the window.
+    for one degree of freedom, a disk for two). Both are cut off at the window. EM begins with several levels of noise,
+    and the likelihood decides between their ends: from below it may end in an accidental core, from above it may
+    explain everything as noise.
     """
     r = errors[errors < window]
     if len(r) == 0:
         return window / 3.0
     r = r[:: max(1, len(r) // _ENOUGH)].copy()
-    # Start from below, so that a core is found before the mixture explains everything as noise.
     quarter = len(r) // 4
-    sigma = max(float(np.partition(r, quarter)[quarter]), 1e-12 * window)
+    low = max(float(np.partition(r, quarter)[quarter]), 1e-12 * window)
+    starts = np.array([low, *(s for s in (window / 27.0, window / 9.0, window / 3.0) if s > 1.5 * low)])
     log_norm = 0.5 * (2 - freedom) * math.log(2.0) - math.lgamma(0.5 * freedom)
-    return float(_mixture(r, float(window), freedom, sigma, math.exp(log_norm)))
+    return float(_mixture(r, float(window), freedom, starts, math.exp(log_norm)))
 
 
-@compiled(_f8(_f8[::1], _f8, _i8, _f8, _f8))
-def _mixture(r, window, freedom, sigma, norm):  # type: ignore[no-untyped-def]
-    """EM from the standard deviation ``sigma``; ``norm`` is the constant of the density of chi."""
-    n = r.shape[0]
-    mix = 0.7
-    for _ in range(30):
-        total = squares = 0.0
-        for i in range(n):
-            inlier, outlier = norm * np.exp(-0.5 * (r[i] / sigma) ** 2) / sigma, 1.0 / window
-            if freedom == 2:
-                inlier, outlier = inlier * r[i] / sigma, outlier * 2.0 * r[i] / window
-            weight = mix * inlier / (mix * inlier + (1.0 - mix) * outlier + 1e-300)
-            total += weight
-            squares += weight * r[i] * r[i]
-        if total < 3.0:
-            break
-        new = np.sqrt(max(squares / (freedom * total), (1e-12 * window) ** 2))
-        mix = min(max(total / n, 0.01), 0.999)
-        done = abs(new - sigma) < 3e-3 * sigma
-        sigma = new
-        if done:
-            break
-    return sigma
+@compiled(_f8(_f8[::1], _f8, _i8, _f8[::1], _f8))
+def _mixture(r, window, freedom, starts, norm):  # type: ignore[no-untyped-def]
+    """The likeliest end of EM from the standard deviations ``starts``; ``norm`` is the constant of the density of chi.
+
+    Errors are counted in bins of a twelfth of an octave, by the mean square of their errors.
+    """
+    bins = 240
+    counts, means = np.zeros(bins), np.zeros(bins)
+    for i in range(r.shape[0]):
+        z = (r[i] / window) ** 2
+        at = min(int(-6.0 * np.log2(max(z, 1e-30))), bins - 1)
+        counts[at] += 1.0
+        means[at] += z
+    used = 0
+    for k in range(bins):
+        if counts[k] > 0.0:
+            counts[used], means[used] = counts[k], means[k] / counts[k]
+            used += 1
+    n = float(r.shape[0])
+    best, likeliest = starts[0], -np.inf
+    for start in starts:
+        sigma, mix, gain = start / window, 0.7, 0.0
+        for _ in range(30):
+            total = squares = gain = 0.0
+            # Density of inliers over that of outliers.
+            height = norm / sigma if freedom == 1 else 0.5 * norm / (sigma * sigma)
+            for k in range(used):
+                ratio = mix * height * np.exp(-0.5 * means[k] / (sigma * sigma))
+                both = ratio + 1.0 - mix
+                weight = counts[k] * ratio / both
+                total += weight
+                squares += weight * means[k]
+                gain += counts[k] * np.log(both)
+            if total < 3.0:
+                break
+            new = np.sqrt(max(squares / (freedom * total), 1e-24))
+            mix = min(max(total / n, 0.01), 0.999)
+            done = abs(new - sigma) < 3e-3 * sigma
+            sigma = new
+            if done:
+                break
+        if gain > likeliest:
+            best, likeliest = sigma * window, gain
+    return best
 
 
 def inlier_quantile(freedom: int) -> float:
@@ -86,7 +110,8 @@ def inlier_quantile(freedom: int) -> float:
 
 
 def estimate_threshold(errors: Array, window: float, freedom: int) -> float:
-    """Threshold for errors of unknown noise, estimated below ``window``, or beyond if the noise fills it."""
+    """Threshold for errors of unknown noise: of the order of ``window``, or less."""
+    window *= _WINDOW
     cut = window
     for _ in range(5):
         cut = inlier_quantile(freedom) * noise_scale(errors, window, freedom)

@@ -25,10 +25,10 @@ from ...manifolds import as_pose
 from ...problems.compiled import CompiledProblem
 from ...support.suggest import suggest
 from .consensus import inlier_quantile
-from .degenerate import Simpler, rotation_only, undetermined
+from .degenerate import Simpler, on_a_line, rotation_only, undetermined
 from .depths import VOTERS, Depths
 from .kernels import cross_product
-from .matches import check_intrinsics, check_matches, inverse_intrinsics, undistort
+from .matches import check_intrinsics, check_matches, inverse_intrinsics, refuse_pixels, undistort
 from .models import ESSENTIAL, ESSENTIAL_ANGLES, Frame, Model, angles_from_pose, pose_of, two_view_problem
 from .pose import choose_pose, decompose_essential
 from .result import RelativePose
@@ -113,6 +113,10 @@ def essential_matrix(
     frame = Frame(A1, A1 if k2 is k1 else inverse_intrinsics(k2))
     settings = make_settings(threshold, loss, levels, starts, max_starts, confidence, threads, rng, options)
     theta = None if initial is None else _start(initial, model)
+    if K1 is None:
+        refuse_pixels(a, "x1", "K1")
+    if K1 is None and K2 is None:
+        refuse_pixels(b, "x2", "K2")
     task = _Task(model, frame, a, b, k1, k2, settings)
     return _robust_pose(task, theta) if robust else _refine_all(task, theta)
 
@@ -209,7 +213,7 @@ def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
     x = task.matches()
     depths = Depths(model, frame, x)
     fit = fit_robust(model, frame, task.a, task.b, task.settings, theta, depths.likely, x)
-    if fit is None or not fit.chance < 0.0:
+    if fit is None or (not fit.chance < 0.0 and not _on_a_line(task, fit)):
         return _nothing(task, time.perf_counter() - began, fit)
     voters = np.flatnonzero(fit.inliers)
     pose, _ = choose_pose(pose_of(model, fit.theta), frame.transform(x[voters[:: max(1, len(voters) // VOTERS)]]))
@@ -248,6 +252,13 @@ def _result(task: _Task, fit: Fit, pose: Array, simpler: Simpler | None, varianc
         result=fit.result, hessian=hessian, minimum=minimum, starts=fit.starts, chance=fit.chance,
         seconds=time.perf_counter() - began, points=(task.a, task.b), K1=task.K1, K2=task.K2,
     )  # fmt: skip
+
+
+def _on_a_line(task: _Task, fit: Fit) -> bool:
+    """Whether a consensus is no better than chance because nearly all matches lie on a line."""
+    few = task.matches(slice(None, None, max(1, len(task.a) // _VOTERS)))
+    variance = (fit.threshold / inlier_quantile(1)) ** 2
+    return int(fit.inliers.sum()) > task.model.dim and any(on_a_line(few, image, variance) for image in (0, 1))
 
 
 def _doubt(task: _Task, inliers: Flags, variance: float) -> str:

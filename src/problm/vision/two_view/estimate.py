@@ -23,7 +23,7 @@ from .robust import Fit, Settings, find_start, fit_robust, refine, result_varian
 Array = NDArray[np.float64]
 Points = NDArray[Any]
 
-_ENOUGH = 10_000  # rows from which centre and spread are computed
+_ENOUGH = 1000  # rows from which centre and spread are computed
 
 
 def unit_frame(x1: Points, x2: Points, maps: bool) -> Frame:

@@ -10,14 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ...support.suggest import suggest
+from .degenerate import on_a_line
 from .estimate import estimate, outcome, start_matrix, unit_frame
 from .matches import check_matches
 from .models import HOMOGRAPHY, HOMOGRAPHY_SAMPSON
 from .result import Homography
-from .robust import make_settings
+from .robust import Fit, make_settings
+
+Points = NDArray[Any]
+_LOOK_AT = 500  # inliers that tell whether they lie on a line
 
 ERRORS = {"sampson": HOMOGRAPHY_SAMPSON, "transfer": HOMOGRAPHY}
 
@@ -54,7 +58,8 @@ def homography(
 
     Returns
     -------
-    Homography. Its ``status`` is ``"ok"``, ``"no consensus"`` or ``"not converged"``.
+    Homography. Its ``status`` is ``"ok"``, ``"degenerate"`` (the matches lie on a line: H is one of many that fit),
+    ``"no consensus"`` or ``"not converged"``.
 
     Examples
     --------
@@ -72,5 +77,19 @@ def homography(
     frame = unit_frame(a, b, maps=True)
     theta = None if initial is None else start_matrix(initial, frame, model)
     fit, _ = estimate(model, frame, a, b, theta, settings, robust)
-    made: Homography = outcome(Homography, "H", model, frame, a, b, fit)
+    made: Homography = outcome(Homography, "H", model, frame, a, b, fit, _doubt(a, b, fit))
     return made
+
+
+def _doubt(a: Points, b: Points, fit: Fit | None) -> str:
+    """Why the inliers determine no homography, or nothing."""
+    if fit is None or fit.errors is None or fit.chance >= 0.0 or int(fit.inliers.sum()) <= 4:
+        return ""
+    kept = np.flatnonzero(fit.inliers)
+    some = kept[:: max(1, len(kept) // _LOOK_AT)]
+    x = np.concatenate([a[some], b[some]], axis=1, dtype=np.float64)
+    errors = fit.errors[some]
+    variance = 0.5 * float(errors @ errors) / len(some)
+    if on_a_line(x, 0, variance) or on_a_line(x, 1, variance):
+        return "The matches lie on a line, up to their noise: the homography is not determined."
+    return ""

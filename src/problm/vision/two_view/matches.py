@@ -25,6 +25,7 @@ Points = NDArray[Any]
 _TEXT_TO_MEMORY = 20  # bytes of memory per byte of text while reading, as lists of floats
 _LARGEST_CAMERA = 1 << 20  # bytes of a file of camera matrices
 _LOOK_AT = 1_000  # first rows, which are close in memory, for cheap checks of the geometry
+_LARGEST_TANGENT = 10.0  # of the angle between a ray and the optical axis: 84 degrees
 _CHECK_UP_TO = 100_000  # rows up to which every number is checked; above, the solver names the first bad row it reads
 
 
@@ -41,17 +42,17 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
     for name, x in (("x1", x1), ("x2", x2)):
         if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
             raise ValueError(f"{name} holds masked values: remove their rows from x1 and x2")
-        array = np.asarray(x)
+        array = np.asarray(keypoint_pixels(x))
         if array.dtype.kind not in "fiu":
             raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
+        if array.ndim == 3 and array.shape[1:] == (1, 2):  # OpenCV's
+            array = array[:, 0]
         if array.ndim != 2 or array.shape[1] != 2:
             hint = ""
             if array.ndim == 2 and array.shape[0] == 2:
                 hint = f"; transpose it ({name}.T)"
             elif array.ndim == 2 and array.shape[1] == 3:
                 hint = f"; divide homogeneous points by their last coordinate and keep {name}[:, :2]"
-            elif array.ndim == 3 and array.shape[1:] == (1, 2):
-                hint = f"; use {name}[:, 0]"
             raise ValueError(f"{name} must have the shape (N, 2), one point per row, got {array.shape}{hint}")
         if array.dtype.char not in "df" or not array.dtype.isnative:
             array = array.astype(np.float64)
@@ -79,6 +80,27 @@ def check_matches(x1: ArrayLike, x2: ArrayLike, minimum: int, what: str) -> tupl
             if distinct < minimum:
                 raise ValueError(f"{name}: only {distinct} distinct points; the {what} needs at least {minimum}")
     return a, b
+
+
+def keypoint_pixels(x: Any) -> Any:
+    """Pixels (N, 2) of a list of OpenCV's KeyPoints; anything else as it is."""
+    if isinstance(x, list | tuple) and len(x) and hasattr(x[0], "pt"):
+        return np.array([point.pt for point in x], dtype=np.float64)
+    return x
+
+
+def opencv_matches(keypoints1: Any, keypoints2: Any, matches: Any) -> tuple[Array, Array]:
+    """Matched pixels x1, x2, (N, 2) each, of OpenCV's lists of KeyPoints and DMatches.
+
+    ``matches`` may also be what ``knnMatch`` returns: the first of each list counts.
+    """
+    first = [m[0] if isinstance(m, list | tuple) else m for m in matches if not isinstance(m, list | tuple) or len(m)]
+    rows = np.array([(m.queryIdx, m.trainIdx) for m in first], dtype=np.int64).reshape(-1, 2)
+    a, b = (np.asarray(keypoint_pixels(k), dtype=np.float64).reshape(-1, 2) for k in (keypoints1, keypoints2))
+    for points, used, name in ((a, rows[:, 0], "keypoints1"), (b, rows[:, 1], "keypoints2")):
+        if len(used) and not (used.min() >= 0 and used.max() < len(points)):
+            raise ValueError(f"matches refer to keypoint {used.max()}, but {name} has {len(points)}")
+    return a[rows[:, 0]], b[rows[:, 1]]
 
 
 _SPREAD, _NOT_FINITE, _POINT, _LINE = 0, 1, 2, 3
@@ -137,6 +159,16 @@ def check_intrinsics(K: ArrayLike | None, name: str) -> Array:
     if not (fx > 0.0 and fy > 0.0):
         raise ValueError(f"{name} is singular or mirrored: focal lengths must be positive, got {fx} and {fy}")
     return array
+
+
+def refuse_pixels(x: Points, name: str, camera: str) -> None:
+    """Raise ValueError if points without a camera matrix cannot be calibrated coordinates, tangents of angles."""
+    typical = float(np.median(np.abs(x[:: max(1, len(x) // _LOOK_AT)]).max(axis=1)))
+    if typical > _LARGEST_TANGENT:
+        raise ValueError(
+            f"{name} looks like pixels (half of the points have a coordinate above {typical:.4g}), but without "
+            f"{camera} it must be in calibrated coordinates: pass {camera}, or transform the points by its inverse"
+        )
 
 
 def extent(x: Array) -> float:
@@ -230,6 +262,30 @@ def read_matches(path: str | Path) -> tuple[Array, Array]:
         if len(arrays) != 1:
             raise ValueError(f"{path}: expected arrays x1 and x2, or a single one; found {', '.join(arrays)}")
         return _split(path, next(iter(arrays.values())))
+    limit_text(path)
+    try:
+        return _split(path, *_read_table(path))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not text; matches are CSV, text, NPY or NPZ files") from None
+
+
+def read_table(path: str | Path) -> Array:
+    """Rows of numbers from a file, CSV, whitespace-separated text or NPY: (n, k)."""
+    path = Path(path)
+    if path.suffix.lower() in (".npy", ".npz"):
+        arrays = load_arrays(path)
+        if len(arrays) != 1:
+            raise ValueError(f"{path}: expected a single array; found {', '.join(arrays)}")
+        return _numeric(path, *next(iter(arrays.items())))
+    limit_text(path)
+    try:
+        return _read_table(path)[0]
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not text; give a CSV, text or NPY file") from None
+
+
+def limit_text(path: Path) -> None:
+    """Raise if a text file has holes, or is too large to be read into memory."""
     limit = as_bytes(None) // _TEXT_TO_MEMORY
     with open_regular(path) as file:
         refuse_holes(file, path)
@@ -238,10 +294,6 @@ def read_matches(path: str | Path) -> tuple[Array, Array]:
             f"{path} has {path.stat().st_size / 1e9:.1f} GB of text, but at most {limit / 1e9:.1f} GB are read: "
             "save the matches with numpy.save"
         )
-    try:
-        return _split(path, *_read_table(path))
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not text; matches are CSV, text, NPY or NPZ files") from None
 
 
 def _numeric(path: Path, name: str, array: NDArray[Any]) -> Array:

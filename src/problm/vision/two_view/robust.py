@@ -1,8 +1,7 @@
 r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
 
 1. `search.find` finds a candidate (or the user gives a start).
-2. ``threshold="auto"``: the search uses 0.3 % of the extent of the matches; then the noise is estimated
-   (`consensus.noise_scale`) repeatedly, with a short descent in between.
+2. ``threshold="auto"``: the search scores at two widths; `search.settle` estimates the noise of each of the best.
 3. The smooth truncated loss, whose scale is the threshold, is minimised from the candidate: after a search, which ends
    near the minimum, by a short descent on the matches of the search, at twice the threshold and at the threshold; from
    a user's start, or with ``levels``, by `problm.solver.graduated` on *all* matches: five levels, as in the paper, or
@@ -44,7 +43,7 @@ from .loss_width import WIDTHS, best_width
 from .matches import extent
 from .models import Frame, Model, two_view_problem
 from .result import error_norms, residual_norms
-from .search import Pool, SearchOptions, candidates, find, levels_from, settle
+from .search import FINE, Pool, SearchOptions, candidates, find, levels_from, settle
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -67,7 +66,8 @@ _MANY = 4
 _STILL = 0.1
 """Squared standard errors that a turn moves the model of very many matches by, at which turns end: from there on they
 exchange matches at the limits of likely depths for ever."""
-_TURNS = 8  # of noise, inliers and model at the end; three or four are usual
+_TURNS = 12  # of noise, inliers and model at the end; four or five are usual
+_WIDE = 1.4  # scale of the loss, in thresholds, until it is chosen
 _SAMPLES = 128  # minimal samples of the inliers, of which three are followed
 
 
@@ -242,15 +242,15 @@ def fit_robust(
             return task.finished(head.theta, head.threshold, head.loss.scale / head.threshold, None, None, head.starts)
     rng = settings.rng
     coarse = cut = settings.threshold or task.coarse
-    pool = Pool(model, frame, x, rng)
+    pool = Pool(model, frame, x, rng, 1.0 if settings.threshold else FINE)
     theta, starts = initial, 0
     if theta is None:
         found = find(pool, cut, settings.search, rng, any_scale=settings.threshold is None)
         if found is None:
             return None
         theta, starts = found.theta, found.starts
-    if settings.threshold is None and initial is None:
-        theta, cut = settle(pool, theta, coarse)
+        if settings.threshold is None:
+            theta, cut = settle(pool, found, coarse)
     result: Result | None = None
     if initial is None and settings.levels is None:
         theta = pool.walk_to(theta, cut, pool.n, 10)
@@ -336,7 +336,7 @@ class _Task:
         loss = as_loss(settings.loss, cut)
         errors = residual_norms(self.squares, theta)
         if wide or self.inliers(errors, theta, cut).sum() > model.dim:
-            before = None
+            before, chosen, wide = None, bool(wide), wide or _WIDE
             for turn in range(_TURNS):
                 last, errors = errors, residual_norms(self.squares, theta) if turn else errors
                 moved = math.inf if before is None else squared_movement(last[before], errors[before], cut, model)
@@ -347,10 +347,12 @@ class _Task:
                     break
                 if settings.threshold is None:
                     cut = estimate_threshold(errors, self.coarse, model.freedom)
-                if not wide:
-                    inliers = self.inliers(errors, theta, WIDTHS[-1] * cut)
-                    wide = best_width(x[inliers], errors[inliers], theta, cut, settings.loss, model, self.frame)
                 inliers = self.inliers(errors, theta, wide * cut)
+                if not chosen and (turn == _TURNS // 2 or (before is not None and np.array_equal(inliers, before))):
+                    # Chosen where the turns end, so that it depends on the matches and not on the path.
+                    chosen, near = True, self.inliers(errors, theta, WIDTHS[-1] * cut)
+                    wide = best_width(x[near], errors[near], theta, cut, settings.loss, model, self.frame)
+                    inliers = self.inliers(errors, theta, wide * cut)
                 if inliers.sum() <= model.dim or (before is not None and np.array_equal(inliers, before)):
                     break
                 loss = as_loss(settings.loss, wide * cut)

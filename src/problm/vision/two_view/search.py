@@ -6,7 +6,7 @@ best few on larger ones, so a bad start costs microseconds. Starts are generated
 ``"minimal"``
     models of minimal samples (`minimal`), drawn until they contain a sample without outliers with the required
     confidence. Each round: all models are scored on 128 matches, the best eighth on 512, the best eight on 2048; three
-    are refined on 600 matches and scored on all. About 10 us per sample.
+    are refined on 600 matches and scored on 2000. About 10 us per sample.
 ``"random"``
     no samples, as in the paper: random points of the manifold descend under the smooth truncated loss, from a scale of
     a tenth of the image down to the threshold, and the best share of them continues at each level. Half of the random
@@ -14,14 +14,17 @@ best few on larger ones, so a bad start costs microseconds. Starts are generated
     Rounds continue until the best minimum has been reached twice, after a number of starts that its inliers make
     plausible.
 
-The winner is only a start: `robust` refines it on all matches.
+Without a given threshold the noise is not known, and a wide threshold alone prefers a compromise between structures
+to the pose that fits fewer matches exactly. So models are scored at two widths (`FINE`) and refined at the wide and
+then at the narrow one. Candidates with other inliers than the best are kept as rivals while they are nearly as good;
+`settle` refines each of them and decides by all matches.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -29,7 +32,7 @@ from numpy.typing import NDArray
 
 from ...kernels.kernel import EVALUATOR, Kernel, address_of, describe
 from ...support.suggest import suggest
-from .candidates import SOLVER, addresses, descend, hypothesize, score
+from .candidates import SOLVER, addresses, descend, hypothesize, random_points, score
 from .consensus import estimate_threshold, inlier_quantile, noise_scale, once_each, vote_weights
 from .matches import extent
 from .models import Frame, Model, pose_of
@@ -42,6 +45,12 @@ STARTS = ("minimal", "random")
 _MOST_MATCHES = 20_000  # if there are more, the search uses a random subset
 _LOCAL = 600  # number of matches on which candidates are refined
 _JUDGES = 2000  # number of matches on which they are compared
+FINE = 0.25
+"""Narrow width of the scores of a search without a threshold, relative to the wide one."""
+_ALIKE = 0.5  # share of common inliers, of all inliers of two candidates, from which they count as one
+_RIVALS = 4  # candidates that are kept
+_RIVAL = 0.8  # depth of the score, relative to the best, down to which other candidates are kept
+_HOPEFUL = 0.6  # the same, down to which a candidate is refined at the narrow width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +90,17 @@ class Candidate:
     """Share of the matches within the threshold."""
     starts: int
     """Number of samples or random starts examined."""
+    inliers: NDArray[np.bool_] | None = None
+    """Of the matches that it was judged on."""
+    rivals: tuple[Array, ...] = ()
+    """Points of other candidates that are nearly as good."""
 
 
 class Pool:
     """Matches in a random order, in the forms that the compiled code reads."""
 
-    def __init__(self, model: Model, frame: Frame, x: Array, rng: np.random.Generator) -> None:
+    def __init__(self, model: Model, frame: Frame, x: Array, rng: np.random.Generator, fine: float = 1.0) -> None:
+        self.fine = fine
         order = rng.permutation(len(x))
         weights = vote_weights(x)
         if weights.min() < 1.0:
@@ -108,7 +122,7 @@ class Pool:
 
     def scores(self, pixel: NDArray[np.float32], lo: int, hi: int, threshold: float) -> NDArray[np.float32]:
         out = np.zeros(len(pixel), dtype=np.float32)
-        score(self.frame.maps, pixel, self.columns, lo, hi, threshold, out)
+        score(self.frame.maps, pixel, self.columns, lo, hi, threshold, self.fine, out)
         return out
 
     def walk(self, points: Array, m: int, scales: Array, steps: int) -> Array:
@@ -145,10 +159,12 @@ class Pool:
         )
         return costs
 
-    def judge(self, theta: Array, threshold: float) -> tuple[float, float]:
-        """Mean truncated squared error, relative to the threshold, and share of inliers, over 2000 matches at most."""
-        errors, good = self._inliers(theta, threshold)
-        return float(((errors[good] / threshold) ** 2).sum() + (~good).sum()) / len(good), float(good.mean())
+    def judge(self, theta: Array, threshold: float, most: int = _JUDGES) -> tuple[float, NDArray[np.bool_]]:
+        """Mean truncated squared error at both widths, and the inliers at the wide one, of ``most`` matches."""
+        errors, good = self._inliers(theta, threshold, most)
+        z = (errors[good] / threshold) ** 2
+        inside = 0.5 * float((z + np.minimum(z / self.fine**2, 1.0)).sum())
+        return 1.0 + (inside - len(z)) / len(good), good
 
     def judge_any_scale(self, theta: Array, window: float) -> tuple[float, float]:
         """Like `judge`, with estimated noise: minus the mean log-likelihood gained over "all outliers".
@@ -168,16 +184,16 @@ class Pool:
         )
         return -(float(np.log1p(freedom * ratio).sum()) / len(good) + math.log1p(-share)), share
 
-    def _inliers(self, theta: Array, threshold: float) -> tuple[Array, NDArray[np.bool_]]:
-        """Errors of (at most) 2000 matches, and which are within the threshold.
+    def _inliers(self, theta: Array, threshold: float, most: int = _JUDGES) -> tuple[Array, NDArray[np.bool_]]:
+        """Errors of at most ``most`` matches, and which are within the threshold.
 
         If the model is a pose, a match behind a camera is an outlier: a false pose may fit the epipolar lines, but puts
         about half of its points behind a camera.
         """
-        errors = self.errors(theta, _JUDGES)
+        errors = self.errors(theta, most)
         good = errors < threshold
         if self.model.sample == 5:
-            good = choose_pose(pose_of(self.model, theta), self.local[:_JUDGES], good)[1]
+            good = choose_pose(pose_of(self.model, theta), self.local[:most], good)[1]
         return errors, good
 
     def errors(self, theta: Array, most: int | None = None) -> Array:
@@ -209,23 +225,72 @@ def find(
 
 def _minimal_search(pool: Pool, threshold: float, options: SearchOptions, rng: np.random.Generator) -> Candidate | None:
     began = time.perf_counter()
-    model, best = pool.model, None
+    model = pool.model
+    kept: list[Candidate] = []
     done, wanted = 0, float(options.max_starts)
     batch = 32
+    # Homographies have wide basins: fewer need to be followed.
+    best, hopeful = (1, 1.0) if model.freedom == 2 else (3, _HOPEFUL)
     while done < min(wanted, options.max_starts) and time.perf_counter() - began < options.max_time:
         size = int(min(batch, max(16.0, min(wanted, options.max_starts) - done)))
         batch = min(2 * batch, 1024)
         done += size
-        points = candidates(pool, size, threshold, rng)
+        points = candidates(pool, size, threshold, rng, best)
         if len(points):
             pool.walk(points, _LOCAL, np.array([2.0 * threshold, threshold]), 5)
-            best = _better(pool, best, points, threshold, done)
-            wanted = _samples_needed(best.share, model.sample, options.confidence)
-    return None if best is None else Candidate(best.theta, best.cost, best.share, done)
+            for point in points:
+                found = _candidate(pool, point, threshold)
+                if not kept or 1.0 - found.cost >= hopeful * (1.0 - kept[0].cost):
+                    found = _polished(pool, found, threshold)
+                _keep(kept, found)
+        if kept:
+            wanted = _samples_needed(kept[0].share, model.sample, options.confidence)
+    if not kept:
+        return None
+    return replace(kept[0], starts=done, rivals=tuple(other.theta for other in kept[1:]))
 
 
-def candidates(pool: Pool, size: int, threshold: float, rng: np.random.Generator) -> Array:
-    """Points of the three best models of ``size`` minimal samples."""
+def _candidate(pool: Pool, point: Array, threshold: float) -> Candidate:
+    cost, inliers = pool.judge(point, threshold)
+    return Candidate(point.copy(), cost, float(inliers.mean()), 0, inliers)
+
+
+def _polished(pool: Pool, found: Candidate, threshold: float) -> Candidate:
+    """A candidate, or where the narrow width leads to from there.
+
+    As many matches as there are parameters fit a narrow width always, so the score must gain more than those.
+    """
+    if pool.fine == 1.0:
+        return found
+    narrow = found.theta[None].copy()
+    pool.walk(narrow, _LOCAL, np.array([math.sqrt(pool.fine) * threshold, pool.fine * threshold]), 5)
+    other = _candidate(pool, narrow[0], threshold)
+    assert other.inliers is not None
+    return other if other.cost < found.cost - pool.model.dim / len(other.inliers) else found
+
+
+def _keep(kept: list[Candidate], new: Candidate) -> None:
+    """Put a candidate into the list, which is in the order of the costs, and remove what is not needed then.
+
+    Of candidates with mostly the same inliers the best one stays, and rivals that are much worse than the best go.
+    """
+    if any(old.cost <= new.cost and _alike(old, new) for old in kept):
+        return
+    kept[:] = sorted([old for old in kept if not _alike(old, new)] + [new], key=lambda found: found.cost)
+    depth = 1.0 - kept[0].cost
+    kept[:] = [found for found in kept if found is kept[0] or 1.0 - found.cost >= _RIVAL * depth][:_RIVALS]
+
+
+def _alike(a: Candidate, b: Candidate) -> bool:
+    """Whether most inliers of two candidates are the same."""
+    assert a.inliers is not None
+    assert b.inliers is not None
+    both, either = int((a.inliers & b.inliers).sum()), int((a.inliers | b.inliers).sum())
+    return both >= _ALIKE * either
+
+
+def candidates(pool: Pool, size: int, threshold: float, rng: np.random.Generator, best: int = 3) -> Array:
+    """Points of the best models of ``size`` minimal samples."""
     model = pool.model
     most = size * (10 if model.sample == 5 else 3)
     models, pixel = np.empty((most, 9)), np.empty((most, 9), dtype=np.float32)
@@ -236,7 +301,7 @@ def candidates(pool: Pool, size: int, threshold: float, rng: np.random.Generator
     chosen = np.arange(count)
     total = np.zeros(count, dtype=np.float32)
     lo = 0
-    for hi, keep in ((128, max(count // 8, 8)), (512, 8), (2048, 3)):
+    for hi, keep in ((128, max(count // 8, 8)), (512, 8), (2048, best)):
         hi = min(hi, pool.n)
         if hi > lo:
             total += pool.scores(pixel[chosen], lo, hi, threshold)
@@ -245,15 +310,6 @@ def candidates(pool: Pool, size: int, threshold: float, rng: np.random.Generator
             first = np.argpartition(total, keep)[:keep]
             chosen, total = chosen[first], total[first]
     return np.array([model.point(models[k].reshape(3, 3)) for k in chosen])
-
-
-def _better(pool: Pool, best: Candidate | None, points: Array, threshold: float, starts: int) -> Candidate:
-    for theta in points:
-        cost, share = pool.judge(theta, threshold)
-        if best is None or cost < best.cost:
-            best = Candidate(theta.copy(), cost, share, starts)
-    assert best is not None
-    return best
 
 
 def _samples_needed(share: float, sample: int, confidence: float) -> float:
@@ -284,7 +340,11 @@ def _random_search(
             if any_scale:
                 cut = estimate_threshold(pool.errors(point[0], _JUDGES), threshold, pool.model.freedom)
                 pool.walk(point, _LOCAL, np.array([2.0 * cut, cut]), 5)
-            cost, share = (pool.judge_any_scale if any_scale else pool.judge)(point[0], threshold)
+            if any_scale:
+                cost, share = pool.judge_any_scale(point[0], threshold)
+            else:
+                cost, inliers = pool.judge(point[0], threshold)
+                share = float(inliers.mean())
             depth = -cost if any_scale else 1.0 - cost
             # A minimum reached from independent starts: the gap to the best is small against its depth.
             if best is None or cost < best.cost:
@@ -308,29 +368,18 @@ def _random_starts_needed(share: float) -> float:
     return 128.0 * (0.6 / max(share, 1e-3)) ** 2.5
 
 
-def random_points(model: Model, count: int, rng: np.random.Generator) -> Array:
-    """Random points of the model's manifold, (count, q)."""
-    from scipy.spatial.transform import Rotation
+def settle(pool: Pool, found: Candidate, coarse: float) -> tuple[Array, float]:
+    """The best of a candidate and its rivals, each refined at its own noise, and the threshold of that noise.
 
-    if model.sample == 5:
-        near = Rotation.from_rotvec(0.3 * rng.normal(size=(count, 3))).as_matrix()
-        far = Rotation.from_quat(rng.normal(size=(count, 4))).as_matrix()
-        R = np.where((np.arange(count) % 2 == 0)[:, None, None], near, far)
-        t = rng.normal(size=(count, 3))
-        t /= np.linalg.norm(t, axis=1, keepdims=True)
-        return np.ascontiguousarray(np.concatenate([R.reshape(count, 9), t], axis=1))
-    if model.sample == 7:
-        return np.array([model.point(rng.normal(size=(3, 3))) for _ in range(count)])
-    points = []
-    for _ in range(count):  # a similarity of unit-size images with a little perspective
-        angle, scale = rng.choice([0.3 * rng.normal(), rng.uniform(-np.pi, np.pi)]), np.exp(0.3 * rng.normal())
-        c, s = scale * np.cos(angle), scale * np.sin(angle)
-        X = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]) + 0.1 * rng.normal(size=(3, 3))
-        points.append(model.point(X))
-    return np.array(points)
+    They are compared by one score over all matches of the pool.
+    """
+    settled = [_settle(pool, theta, coarse) for theta in (found.theta, *found.rivals)]
+    if len(settled) == 1:
+        return settled[0]
+    return min(settled, key=lambda one: pool.judge(one[0], coarse, pool.n)[0])
 
 
-def settle(pool: Pool, theta: Array, coarse: float) -> tuple[Array, float]:
+def _settle(pool: Pool, theta: Array, coarse: float) -> tuple[Array, float]:
     """Estimate the noise around a candidate and refine it, until the threshold no longer shrinks."""
     cut = coarse
     for k in range(6):
