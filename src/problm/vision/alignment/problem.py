@@ -58,6 +58,8 @@ class AlignmentProblem(CompiledProblem):
     pixels : (k,) numbers of the pixels of image 1 that are used, in raster order; None: all valid ones.
     """
 
+    in_place = False
+
     def __init__(
         self,
         image1: Image,

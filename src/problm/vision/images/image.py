@@ -124,7 +124,7 @@ def read_image(source: Source, name: str, mask: ArrayLike | None = None, *, colo
                 f"{mask_name} must have the shape {array.shape[:2]} of {name}, got {chosen.shape}; "
                 "true marks the pixels to use"
             )
-        used = chosen.astype(bool)
+        used = np.ascontiguousarray(chosen.astype(bool))  # a broadcast mask is not
         valid = used if valid is None else valid & used
         if not valid.any():
             raise ValueError(f"{mask_name} leaves no usable pixel of {name}; true marks the pixels to use")
