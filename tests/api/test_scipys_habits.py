@@ -260,8 +260,8 @@ def test_few_rows_are_used_together_and_linear_residuals_at_once():
     rng = np.random.default_rng(3)
     x = rng.uniform(0.0, 4.0, 60_000)
     y = 2.0 * np.exp(-x) + 0.1 * rng.standard_normal(x.size)
-    some = problm.least_squares(residuals, [1.0, 0.5], data=(x[:30_000], y[:30_000]))
-    assert set(some.history.batch_size) == {30_000}
+    some = problm.least_squares(residuals, [1.0, 0.5], data=(x[:20_000], y[:20_000]))
+    assert set(some.history.batch_size) == {20_000}
     more = problm.least_squares(residuals, [1.0, 0.5], data=(x, y))
     assert more.history.batch_size[0] < 1000
     line = problm.least_squares(lambda t, x, y: t[0] + t[1] * x - y, [0.0, 0.0], data=(x, y))

@@ -214,7 +214,9 @@ def sigmas(sigma: Any, n: int) -> Array | None:
 
 def standard_deviations(ydata: Any, sigma: Any, absolute: bool) -> tuple[Any, Any, bool]:
     """Return ydata, sigma and absolute_sigma; numbers in ydata may carry their own standard deviations."""
-    if sigma is not None or not isinstance(ydata, (list, tuple, np.ndarray)) or not len(np.atleast_1d(ydata)):
+    if sigma is not None or (type(ydata) is np.ndarray and ydata.dtype.kind in "fiu"):
+        return ydata, sigma, absolute
+    if not isinstance(ydata, (list, tuple, np.ndarray)) or not len(np.atleast_1d(ydata)):
         return ydata, sigma, absolute
     first = ydata[0] if np.ndim(ydata) else ydata
     if not (hasattr(first, "nominal_value") and hasattr(first, "std_dev")):

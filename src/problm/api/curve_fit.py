@@ -143,6 +143,8 @@ def curve_fit(
     >>> popt.round(2)
     array([2.5, 1.3, 0.5])
     """
+    if not full_output:  # the gradient at the end is not returned: as in MINPACK, the last step needs none
+        kwargs.setdefault("certificate", "bound")
     result = fit(
         f, xdata, ydata, p0, sigma, absolute_sigma=absolute_sigma,
         check_finite=check_finite, bounds=bounds, method=method, jac=jac, nan_policy=nan_policy, **kwargs,

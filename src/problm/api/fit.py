@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.column_names import with_words
 from ..data.sources import is_stored
+from ..data.tables import read_columns
 from ..inference.doubts import SERIOUS, doubts, sample
 from ..inference.estimate import by_name
 from ..inference.fit import Fit
@@ -34,6 +37,7 @@ def fit(
     *,
     sigma: Any = None,
     absolute_sigma: bool = False,
+    x_sigma: Any = None,
     p0: Any = None,
     bounds: Any = None,
     fixed: Any = None,
@@ -50,13 +54,19 @@ def fit(
         A formula such as ``"y ~ a*exp(-b*x) + c"``, a model of `problm.models`, `problm.formula` or `problm.model`, or
         a function ``f(x, *parameters)`` of arrays.
     x : (N,) or (k, N) array_like, or a table
-        Where the data were measured. Without ``y``: a table (a data frame or mapping of columns) with the columns that
-        the formula names.
+        Where the data were measured. Without ``y``: a table (a data frame, mapping of columns, or the path of a file
+        for `problm.read_columns`) with the columns that the formula names, also in quotes or by position:
+        ``'"I (counts)" ~ a*exp(-b*$1)'``.
     y : (N,) array_like, optional
+        Complex values are fitted by complex functions; the result is then a
+        `problm.api.likelihoods.complex_data.ComplexFit`.
     sigma : number, (N,) or (N, N) array_like, or the name of a column
         Standard deviations of y, or their covariance matrix.
     absolute_sigma : bool
         Whether sigma is in the units of y; if not, only its relative sizes matter.
+    x_sigma : number, (N,) or (k, N) array_like, optional
+        Standard deviations of x, in the same scale as sigma (which is 1 if it is not given): distances in x and y are
+        minimised together, as by `scipy.odr`.
     p0 : mapping or (d,) array_like, optional
         Start values, ``{"a": 1.0}``. The others are guessed from the data if the model allows, else they are 1.
     bounds : mapping or (lower, upper), optional
@@ -91,6 +101,8 @@ def fit(
         refuse_units(name, value)
     if y is not None:
         y, sigma, absolute_sigma = standard_deviations(y, sigma, absolute_sigma)
+    if y is not None and np.iscomplexobj(y):
+        return _fit_complex(model, x, y, sigma, absolute_sigma, p0, bounds, fixed, ties, loss, options)
     model, x, y, sigma = _columns(model, x, y, sigma)
     if options.get("nan_policy") == "omit":
         x, y, sigma = _without_nan(x, y, sigma)
@@ -107,6 +119,14 @@ def fit(
     if stored and rest and known:
         raise ValueError(f"p0: data in files need a start for all parameters or for none: {', '.join(tied.free)}")
     start = None if stored and rest else _start(partial, known, rest, x, y, limits)
+    if x_sigma is not None:
+        from .likelihoods.errors_in_x import fit_distance
+
+        if start is None or np.ndim(sigma) > 1:
+            raise ValueError("x_sigma: data in files, and covariance matrices, have no errors in x")
+        return fit_distance(
+            model, tied, jac, x, y, sigma, x_sigma, start, limits, mask, absolute_sigma, {"loss": loss, **options}
+        )
     derivative = None if jac is None else tied.apply_to_jacobian(jac)
 
     def refit(start: Any, x: Any = x, y: Any = y, sigma: Any = sigma, fixed: Any = mask) -> Result:
@@ -126,6 +146,19 @@ def fit(
                    **kept)  # fmt: skip
 
     return settle(start, refit, made, partial, rest, limits)
+
+
+def _fit_complex(model: Any, x: Any, y: Any, sigma: Any, absolute: bool, p0: Any, bounds: Any, fixed: Any, ties: Any,
+                 loss: Any, options: dict[str, Any]) -> Fit:  # fmt: skip
+    """Fit real and imaginary parts together."""
+    from .likelihoods.complex_data import as_complex, stacked
+
+    if isinstance(model, str | Model):
+        raise TypeError("model: formulas are real; complex data need a function f(x, *parameters)")
+    function, points, values, spread = stacked(_checked(model), x, y, sigma, _names(model, p0))
+    found = fit(function, points, values, sigma=spread, absolute_sigma=absolute, p0=p0, bounds=bounds, fixed=fixed,
+                ties=ties, loss=loss, **options)  # fmt: skip
+    return as_complex(found, model)
 
 
 def settle(
@@ -193,10 +226,15 @@ def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any
         if not is_stored([x, y], None):
             x, y = x if hasattr(x, "columns") else np.asarray(x), np.asarray(y)
         return _checked(model), x, y, sigma
+    if isinstance(x, str | os.PathLike):
+        x = read_columns(x)
     present = [str(c) for c in (x.columns if hasattr(x, "columns") else x if isinstance(x, Mapping) else ())]
     if not present:
         raise TypeError("y is needed, or a table (data frame or mapping of columns) in place of x")
+    named: dict[str, str] = {}
     if isinstance(model, str):
+        model, named = with_words(model, present)
+        present = [*present, *named]
         _, mark, right = model.partition("~")
         if not mark:
             raise ValueError(f"model: name the column to fit on the left, such as {present[-1] + ' ~ ' + model!r}")
@@ -210,11 +248,11 @@ def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any
     missing = [str(n) for n in wanted if n not in present]
     if not wanted or missing:
         raise ValueError(f"the table has the columns {', '.join(present)}; the model needs {', '.join(missing)}")
-    arrays = [np.asarray(x[n], dtype=np.float64) for n in wanted]
+    arrays = [np.asarray(x[named.get(str(n), n)], dtype=np.float64) for n in wanted]
     if isinstance(sigma, str):
         if sigma not in present:
             raise ValueError(f"sigma: {sigma!r} is not a column; there are {', '.join(present)}")
-        sigma = np.asarray(x[sigma], dtype=np.float64)
+        sigma = np.asarray(x[named.get(sigma, sigma)], dtype=np.float64)
     return model, arrays[0] if len(arrays) == 2 else np.stack(arrays[:-1]), arrays[-1], sigma
 
 

@@ -2,7 +2,8 @@ r"""Fits of counts: Poisson likelihood as least squares of deviance residuals.
 
 The deviance ``2 sum (f - y + y log(y / f))`` is twice the difference of the log likelihoods of a perfect model and f.
 Written as a sum of squares of ``sign(f - y) sqrt(...)`` it has the same minimum, so that Levenberg-Marquardt, batches
-and bounds work as for any curve. The covariance is the inverse of Fisher's information, ``sum f'_a f'_b / f``.
+and bounds work as for any curve. The covariance is the inverse of Fisher's information, ``sum f'_a f'_b / f``. The
+deviance of a binomial count is the sum of two such terms, of successes and of failures.
 """
 
 from __future__ import annotations
@@ -42,17 +43,27 @@ def deviance(f: Expression, y: Expression) -> Expression:
 
 
 def fit_counts(
-    model: Any, x: Any, counts: Any, *, p0: Any = None, bounds: Any = None, fixed: Any = None, **options: Any
+    model: Any,
+    x: Any,
+    counts: Any,
+    *,
+    trials: Any = None,
+    p0: Any = None,
+    bounds: Any = None,
+    fixed: Any = None,
+    **options: Any,
 ) -> Fit:
-    """Fit counts by maximum (Poisson) likelihood; many of them may be zero.
+    """Fit counts by maximum likelihood, Poisson's or binomial; many of them may be zero.
 
     Parameters
     ----------
     model : str or model
-        A formula or a ready-made model of the expected counts.
+        A formula or a ready-made model of the expected counts; with ``trials`` of the probability.
     x : (N,) or (k, N) array_like
     counts : (N,) array_like
         Whole numbers, at least 0.
+    trials : int or (N,) array_like, optional
+        Numbers of trials, of which ``counts`` succeeded: the likelihood is binomial.
     p0, bounds, fixed
         As for `problm.fit`; starts that are not given are guessed.
     **options
@@ -61,8 +72,8 @@ def fit_counts(
     Returns
     -------
     `Fit`
-        ``chi2`` is the deviance, ``sigma`` the square root of the expected counts, errors come from Fisher's
-        information, and profiles are those of the likelihood.
+        ``chi2`` is the deviance, ``sigma`` the standard deviation that the model expects, errors come from Fisher's
+        information, and profiles are those of the likelihood. With ``trials``, ``y`` are the observed shares.
 
     Examples
     --------
@@ -73,6 +84,9 @@ def fit_counts(
     >>> peak = problm.models.gaussian() + problm.models.constant_background()
     >>> print(problm.fit_counts(peak, x, counts).params["center"])
     center = 3.978 ± 0.061
+    >>> dead = rng.binomial(20, 1 / (1 + np.exp(-2 * (x - 5))))
+    >>> print(problm.fit_counts("1/(1 + exp(-k*(x - m)))", x, dead, trials=20).params["m"])
+    m = 5.055 ± 0.036
     """
     model = formula(model) if isinstance(model, str) else model
     if not isinstance(model, Model) or model.body is None:
@@ -82,37 +96,58 @@ def fit_counts(
     if len(wrong):
         raise ValueError(f"counts must be whole numbers, at least 0; row {wrong[0]} is {y[wrong[0]]}")
     x = np.asarray(x, dtype=np.float64)
+    n = None if trials is None else _trials(trials, y)
     names = model.parameters
     limits, mask = bounds_of(bounds, names), mask_of(fixed, names)
     given = dict(p0) if isinstance(p0, Mapping) else dict(zip(names, [] if p0 is None else p0, strict=p0 is not None))
     known = {**by_name(names, given, "p0"), **by_name(names, fixed if isinstance(fixed, Mapping) else {}, "fixed")}
-    start = np.clip(model.guess(x, y), *limits) if len(known) < len(names) else np.zeros(len(names))
+    shown = y if n is None else y / n
+    start = np.clip(model.guess(x, shown), *limits) if len(known) < len(names) else np.zeros(len(names))
     start[list(known)] = list(known.values())
-    response = ex.variable(len(model.variables))
-    residual = Model.from_expression(deviance(model.body, response), names, (*model.variables, "counts"))
+    residual = _residual(model, n is not None)
 
-    def refit(start: Any, x: Any = x, y: Any = y, sigma: Any = None, fixed: Any = mask) -> Result:
+    def rows(x: Any, y: Any) -> tuple[Any, ...]:
+        if n is None:
+            return (*np.atleast_2d(x), y)
+        if x is not here and np.ptp(n) > 0.0:
+            raise ValueError("bootstraps of rows need the same number of trials everywhere")
+        part = np.repeat([0.0, 1.0], len(y))
+        return (*np.tile(np.atleast_2d(x), 2), np.concatenate([y * n, n - y * n]), np.tile(n, 2), part)
+
+    here = x
+
+    def refit(start: Any, x: Any = x, y: Any = shown, sigma: Any = None, fixed: Any = mask) -> Result:
         held = np.zeros(len(names), dtype=bool) if fixed is None else fixed
         free = (np.where(held, -np.inf, limits[0]), np.where(held, np.inf, limits[1]))
-        rows = (*np.atleast_2d(x), y)
-        return least_squares(residual, start, data=rows, bounds=free, fixed=fixed, **options)
+        return least_squares(residual, start, data=rows(x, y), bounds=free, fixed=fixed, **options)
 
     def objective(theta: Any) -> float:
-        return float(np.sum(np.square(residual((*np.atleast_2d(x), y), *theta))))
+        return float(np.sum(np.square(residual(rows(x, shown), *theta))))
 
     result = refit(start)
     expected = np.maximum(np.asarray(model(x, *result.x)), _LEAST)
-    J = model.jacobian(x, *result.x) / np.sqrt(expected)[:, None]
-    result = replace(result, hessian=J.T @ J, covariance_root=None, absolute=True, names=names)
-    return Fit(
-        model,
-        Ties.read(names, {}),
-        result,
-        x,
-        y,
-        np.sqrt(expected),
-        absolute_sigma=True,
-        bounds=limits,
-        refit=refit,
-        objective=objective,
-    )
+    spread = np.sqrt(expected if n is None else expected * np.maximum(1.0 - expected, _LEAST) / n)
+    J = model.jacobian(x, *result.x) / spread[:, None]
+    result = replace(result, n=len(y), hessian=J.T @ J, covariance_root=None, absolute=True, names=names)
+    return Fit(model, Ties.read(names, {}), result, x, shown, spread, absolute_sigma=True, bounds=limits, refit=refit,
+               objective=objective)  # fmt: skip
+
+
+def _trials(trials: Any, counts: Any) -> Any:
+    n = np.broadcast_to(np.asarray(trials, dtype=np.float64), counts.shape)
+    wrong = np.flatnonzero(~((n >= np.maximum(counts, 1.0)) & (n % 1.0 == 0.0)))
+    if len(wrong):
+        row = wrong[0]
+        raise ValueError(f"trials must be whole numbers, at least counts; row {row} is {n[row]} with {counts[row]}")
+    return n
+
+
+def _residual(model: Model, binomial: bool) -> Model:
+    """Deviance residuals. The binomial deviance is the sum of two of Poisson's, of successes and of failures."""
+    assert model.body is not None
+    k, names = len(model.variables), (*model.variables, "counts")
+    if not binomial:
+        return Model.from_expression(deviance(model.body, ex.variable(k)), model.parameters, names)
+    share = ex.where(ex.variable(k + 2) == 0.0, model.body, 1.0 - model.body)
+    body = deviance(ex.variable(k + 1) * share, ex.variable(k))
+    return Model.from_expression(body, model.parameters, (*names, "trials", "part"))

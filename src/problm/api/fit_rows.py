@@ -82,7 +82,7 @@ def _holds(model: RowModel, problem: Problem, columns: Columns, result: Result) 
     """Whether rows give the same residuals alone and together at the solution; not checked if the solve was stopped."""
     if result.status in (Status.INTERRUPTED, Status.STOPPED, Status.TIME) or not columns:
         return True
-    return model.holds(result.x, columns, problem if result.certified else None)
+    return model.holds(result.x, columns, problem if result.batch_size == result.n else None)
 
 
 def _solved(model: RowModel, problem: Problem, start: Theta, settings: Settings, options: dict[str, Any]) -> Result:

@@ -42,7 +42,7 @@ class SolverOptions(TypedDict, total=False):
     max_batch: int | None
     accuracy: float | None
     confidence: float
-    certificate: str
+    certificate: str | None
     keep_path: bool
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: float
@@ -118,6 +118,8 @@ def tolerances(
     ftol: float | None, xtol: float | None, gtol: float | None, plain: bool, minpack: bool
 ) -> dict[str, float]:
     """The given tolerances as options; None turns a test off, and at least one must be on, as in SciPy."""
+    if ftol is DEFAULT and xtol is DEFAULT and gtol is DEFAULT:
+        return {}
     given = {"ftol": ftol, "xtol": xtol, "gtol": gtol}
     small = [name for name, value in given.items() if value is None or value < _EPS]
     if plain and len(small) == 3:

@@ -50,14 +50,9 @@ def text(fit: Estimate) -> str:
 
 def html(fit: Estimate) -> str:
     """The same for notebooks, with a plot if Matplotlib is installed."""
-    rows = []
-    for p, note in zip(fit.params.values(), _notes(fit), strict=True):
-        low, high = p.interval(0.95)
-        written = repr(p.value) if p.fixed else with_error(p.value, p.error)
-        rows.append([p.name, written, "" if p.fixed else f"{low:.6g} to {high:.6g}", note])
     parts = [f"<p><b>{escape(formula_of(fit))}</b><br>{escape(fit.result.message)}</p>"]
     parts += [f"<p><b>Warning:</b> {escape(w)}</p>" for w in fit.warnings]
-    parts.append(table(["parameter", "value ± standard error", "95 % interval", ""], rows))
+    parts.append(table(*parameter_table(fit)))
     parts.append(table(["", ""], [list(f) for f in _facts(fit)]))
     strong = strong_correlations(fit.covariance)
     if strong:
@@ -72,6 +67,16 @@ def html(fit: Estimate) -> str:
         except (ImportError, ValueError):  # no Matplotlib, or data that cannot be plotted
             pass
     return "".join(parts)
+
+
+def parameter_table(fit: Estimate) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a table of the parameters."""
+    rows = []
+    for p, note in zip(fit.params.values(), _notes(fit), strict=True):
+        low, high = p.interval(0.95)
+        written = repr(p.value) if p.fixed else with_error(p.value, p.error)
+        rows.append([p.name, written, "" if p.fixed else f"{low:.6g} to {high:.6g}", note])
+    return ["parameter", "value ± standard error", "95 % interval", ""], rows
 
 
 def latex(fit: Estimate) -> str:
@@ -94,15 +99,65 @@ def _escaped(name: str) -> str:
 
 
 def picture(fit: Estimate, level: float) -> Any:
-    """Plot data, curve and confidence band above the residuals."""
-    from ..report.plots import plot_fit, plot_prediction
+    """Plot data, curve and confidence band above the residuals; data over a plane as three images."""
+    from ..report.plots import plot_fit, plot_plane, plot_prediction
 
     x = np.asarray(fit.in_memory(fit.x), dtype=np.float64)
     label = str(getattr(fit.model, "response", None) or "y")
+    variables = tuple(getattr(fit.model, "variables", ())) or ("x",)
+    if x.ndim == 2 and len(x) == 2 and min(len(np.unique(row)) for row in x) > 8:
+        return plot_plane(x, fit.observed, fit.predict(fit.x).ravel(), (*variables[:2], label))
     if x.ndim != 1:
         return plot_prediction(fit.observed, fit.predict(fit.x).ravel(), label=label)
-    variables = tuple(getattr(fit.model, "variables", ())) or ("x",)
     return plot_fit(
         x, fit.observed, fit.residuals, lambda t: fit.confidence_band(t, level), sigma=fit.sigma,
-        labels=(variables[0], label), level=level,
+        terms=terms_of(fit), labels=(variables[0], label), level=level,
     )  # fmt: skip
+
+
+def terms_of(fit: Estimate) -> list[tuple[str, Any]]:
+    """Names and curves of the terms of a sum; peaks stand on the background, if there is one."""
+    terms = getattr(fit.model, "terms", ())
+    if len(terms) < 2 or fit.ties.texts:
+        return []
+    curves, place = [], 0
+    for term in terms:
+        values = fit.values[place : place + len(term.parameters)]
+        place += len(term.parameters)
+        curves.append((term, values))
+    ground = [(t, v) for t, v in curves if t.kind.partition("(")[0] in _GROUNDS]
+
+    def shown(term: Any, values: Any) -> Any:
+        stands = [] if term.kind.partition("(")[0] in _GROUNDS else ground
+
+        def curve(x: Any) -> Any:
+            total = np.asarray(term(x, *values), dtype=np.float64) + np.zeros(np.shape(x))
+            for other, theirs in stands:
+                total = total + np.asarray(other(x, *theirs))
+            return total
+
+        return curve
+
+    return [(f"{k}: {t.kind or 'term'}", shown(t, v)) for k, (t, v) in enumerate(curves, 1)]
+
+
+_GROUNDS = ("constant_background", "line", "quadratic", "polynomial")
+"""Models that are a background rather than a peak."""
+
+
+def interactive(fit: Estimate, number: int = 0) -> str:
+    """A chart with zoom, hover and toggles as a part of a page; empty if x is not one variable."""
+    from ..report.interactive import chart
+    from ..report.plots import curve_grid, in_deviations, log_axes
+
+    if fit.x is None or np.ndim(fit.x) != 1 or hasattr(fit.x, "columns"):
+        return ""
+    x, y = np.asarray(fit.x, dtype=np.float64), fit.observed
+    log = log_axes(x, y, fit.residuals)
+    grid = curve_grid(x, log[0], 500)
+    label = str(getattr(fit.model, "response", None) or "y")
+    variables = tuple(getattr(fit.model, "variables", ())) or ("x",)
+    terms = [(name, curve(grid)) for name, curve in terms_of(fit)]
+    residuals, told = in_deviations(fit.residuals, fit.sigma)
+    return chart(x, y, residuals, grid, fit.confidence_band(grid), terms, labels=(variables[0], label),
+                 residual_label=told, log=log, number=number)  # fmt: skip

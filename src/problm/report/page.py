@@ -1,7 +1,8 @@
-"""One self-contained HTML page: no network, no scripts, light and dark, readable on a phone.
+"""One self-contained HTML page: no network, light and dark, readable on a phone.
 
 Parts are HTML; everything from outside passes through the functions here, which escape it. A content
-security policy forbids scripts and any address but ``data:``, so even a mistake cannot load anything.
+security policy forbids any address but ``data:`` and any script but that of charts (`problm.report.interactive`), which
+is allowed by its digest: even a mistake cannot load or run anything.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ figcaption, .note { color: var(--faint); font-size: .9rem; }
 pre { background: var(--card); padding: .7rem; overflow-x: auto; border-radius: 4px; }
 """
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_CHART = '<div class="chart">'
 
 
 def page(title: str, parts: Iterable[str]) -> str:
@@ -42,13 +44,20 @@ def page(title: str, parts: Iterable[str]) -> str:
     >>> "<title>A &lt; B</title>" in text, "<p>x &amp; y</p>" in text
     (True, True)
     """
+    parts = list(parts)
+    policy, style, last = _POLICY, _STYLE, ""
+    if any(part.startswith(_CHART) for part in parts):
+        from . import interactive
+
+        policy = f"{_POLICY}; script-src '{interactive.digest()}'"
+        style, last = _STYLE + interactive.STYLE, f"<script>{interactive.script()}</script>"
     head = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{escape(title)}</title><style>{style}</style></head><body><h1>{escape(title)}</h1>"
     )
-    return head + "\n".join(parts) + "</body></html>\n"
+    return head + "\n".join(parts) + f"{last}</body></html>\n"
 
 
 def heading(text: str) -> str:

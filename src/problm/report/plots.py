@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,7 @@ def plot_fit(
     band: Callable[[Array], tuple[Array, Array, Array]],
     *,
     sigma: Any = None,
+    terms: Sequence[tuple[str, Callable[[Array], Array]]] = (),
     labels: tuple[str, str] = ("x", "y"),
     level: float = 0.95,
 ) -> Any:
@@ -123,6 +124,7 @@ def plot_fit(
     residuals : (N,) residuals of the fit.
     band : ``x -> (value, lower, upper)``.
     sigma : standard deviations of y, drawn if points can be distinguished.
+    terms : names and curves of the terms of a sum, drawn one by one.
     labels : labels of the axes.
     level : level of the band, for the legend.
     """
@@ -130,19 +132,110 @@ def plot_fit(
     figure, (upper, lower) = new_figure(2, 1, axes=shape, figsize=(8, 6))
     if sigma is not None and np.ndim(sigma) < 2 and len(x) <= 1000:
         bars = np.broadcast_to(np.asarray(sigma, dtype=np.float64), x.shape)
-        for ax, values in ((upper, y), (lower, residuals)):
-            ax.errorbar(x, values, bars, fmt="none", ecolor="C0", alpha=0.4, lw=1)
-    _cloud(upper, x, y)
-    grid = np.linspace(x.min(), x.max(), 800)
+        upper.errorbar(x, y, bars, fmt="none", ecolor="C0", alpha=0.4, lw=1)
+    log = log_axes(x, y, residuals)
+    residuals, scaled = in_deviations(residuals, sigma)
+    _cloud(upper, x, y, log)
+    grid = curve_grid(x, log[0])
     value, low, high = band(grid)
+    for k, (name, curve) in enumerate(terms):
+        upper.plot(grid, curve(grid), f"C{(k % 6) + 4}", lw=1.0, ls="--", label=_text(name) if k < 8 else None)
     upper.fill_between(grid, low, high, color="C3", alpha=0.25, lw=0, label=f"{100 * level:g} % confidence")
     upper.plot(grid, value, "C3", lw=1.8, label="fit")
     upper.set(ylabel=_text(labels[1]))
-    upper.legend(loc="best", title=f"{len(x):,} points")
-    _cloud(lower, x, residuals)
+    if log[1]:
+        upper.set_yscale("log")
+        upper.set_ylim(0.7 * float(y[y > 0].min()), 1.4 * float(y.max()))
+    upper.legend(loc="best", title=f"{len(x):,} points", fontsize="small")
+    _cloud(lower, x, residuals, (log[0], False))
     lower.axhline(0.0, color="C3", lw=1.2)
-    lower.set(xlabel=_text(labels[0]), ylabel="residual")
+    lower.set(xlabel=_text(labels[0]), ylabel=scaled)
+    if log[0]:
+        lower.set_xscale("log")
     return figure
+
+
+def in_deviations(residuals: Array, sigma: Any) -> tuple[Array, str]:
+    """Residuals and their label: in units of sigma if these are given."""
+    if sigma is None or np.ndim(sigma) > 1:
+        return residuals, "residual"
+    return residuals / np.asarray(sigma, dtype=np.float64), "residual / sigma"
+
+
+def log_axes(x: Array, y: Array, residuals: Array | None = None) -> tuple[bool, bool]:
+    """Whether the axes should be logarithmic: values are positive and spread evenly over decades, not over numbers.
+
+    The fit must also describe the small values of y, or a logarithmic axis would show little but its failure there.
+    """
+    tall = residuals is not None and _spread_over_decades(y, 1e3)
+    if tall and residuals is not None:
+        small = y <= np.quantile(y, 0.25)
+        tall = float(np.median(np.abs(residuals[small]) / y[small])) < 0.7
+    return _spread_over_decades(x, 20.0), tall
+
+
+def _spread_over_decades(values: Array, least: float) -> bool:
+    some = np.asarray(values, dtype=np.float64)[:: max(1, len(values) // 10_000)]
+    if len(some) < 4 or not (some > 0.0).all() or some.max() < least * some.min():
+        return False
+    middle, low, high = float(np.median(some)), float(some.min()), float(some.max())
+    if high < 100.0 * low:
+        ordered = np.unique(some)
+        steps = np.diff(np.log(ordered))  # equal ratios, as of doses
+        return len(steps) > 2 and bool(steps.max() < 1.5 * steps.min())
+    return (middle - low) / (high - low) < 0.1 and 0.2 < float(np.log(middle / low) / np.log(high / low)) < 0.8
+
+
+def curve_grid(x: Array, log: bool = False, points: int = 800) -> Array:
+    """(points,) positions at which a curve through the data is drawn."""
+    low, high = float(np.min(x)), float(np.max(x))
+    return np.geomspace(low, high, points) if log else np.linspace(low, high, points)
+
+
+def plot_plane(x: Array, y: Array, model: Array, labels: tuple[str, str, str]) -> Any:
+    """Plot data over a plane, the fitted model and the residuals as three images; return the figure.
+
+    Parameters
+    ----------
+    x : (2, N) positions; regular grids become images, other points are counted in cells.
+    y, model : (N,) data and fitted values.
+    labels : names of the two variables and of y.
+    """
+    figure, axes = new_figure(1, 3, axes={"sharex": True, "sharey": True}, figsize=(12, 4.2))
+    low, high = np.quantile(y, [0.001, 0.999])
+    reach = float(np.quantile(np.abs(y - model), 0.998)) or 1.0
+    kinds = [
+        (y, _text(labels[2]), {"vmin": low, "vmax": high, "cmap": "viridis"}),
+        (model, "fit", {"vmin": low, "vmax": high, "cmap": "viridis"}),
+        (y - model, "residual", {"vmin": -reach, "vmax": reach, "cmap": "RdBu_r"}),
+    ]
+    for ax, (values, title, options) in zip(axes, kinds, strict=True):
+        edges, cells = _cells(x, values)
+        shown = ax.pcolormesh(*edges, cells, rasterized=True, **options)
+        figure.colorbar(shown, ax=ax, shrink=0.85)
+        ax.set(title=title, xlabel=_text(labels[0]))
+    axes[0].set_ylabel(_text(labels[1]))
+    if 1 / 4 < np.ptp(x[0]) / max(float(np.ptp(x[1])), 1e-300) < 4:
+        for ax in axes:
+            ax.set_aspect("equal")
+        axes[0].invert_yaxis()  # rows of an image count downwards
+    return figure
+
+
+def _cells(x: Array, values: Array, most: int = 200) -> tuple[tuple[Array, Array], Array]:
+    """Edges of the cells of a plane, and the mean of the values in each; NaN where there are none."""
+    edges = []
+    for row in x:
+        found = np.unique(row)
+        if len(found) <= most and len(found) > 1 and np.ptp(np.diff(found)) < 1e-6 * np.ptp(found):
+            step = found[1] - found[0]
+            edges.append(np.append(found, found[-1] + step) - 0.5 * step)
+        else:
+            edges.append(np.linspace(row.min(), row.max() + 1e-12 * (np.ptp(row) or 1.0), min(most, 60) + 1))
+    counts, _, _ = np.histogram2d(x[0], x[1], bins=edges)
+    sums, _, _ = np.histogram2d(x[0], x[1], bins=edges, weights=values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (edges[0], edges[1]), (sums / counts).T
 
 
 def plot_prediction(y: Array, predicted: Array, ax: Any = None, label: str = "y") -> Any:
@@ -167,7 +260,7 @@ def _text(label: str) -> str:
     return label.replace("$", r"\$")
 
 
-def _cloud(ax: Any, x: Array, y: Array) -> None:
+def _cloud(ax: Any, x: Array, y: Array, log: tuple[bool, bool] = (False, False)) -> None:
     """Draw points if they can be distinguished, else their density on a logarithmic scale."""
     if len(x) <= _MOST_POINTS:
         # Thousands of points overlap; drawn fainter, they show their density.
@@ -180,12 +273,10 @@ def _cloud(ax: Any, x: Array, y: Array) -> None:
     low, high = np.quantile(some_y, [0.0005, 0.9995])
     margin = 0.1 * (high - low) or 1.0
     left, right = float(x.min()), float(x.max())
-    counts, xe, ye = np.histogram2d(
-        some_x,
-        some_y,
-        bins=(200, 120),
-        range=[[left, right if right > left else left + 1.0], [low - margin, high + margin]],
-    )
+    right = right if right > left else left + 1.0
+    across = np.geomspace(left, right, 201) if log[0] else np.linspace(left, right, 201)
+    up = np.geomspace(low, high, 121) if log[1] and low < high else np.linspace(low - margin, high + margin, 121)
+    counts, xe, ye = np.histogram2d(some_x, some_y, bins=(across, up))
     ax.pcolormesh(xe, ye, np.log1p(counts.T), cmap="Blues", rasterized=True)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,21 +17,67 @@ Callback = Callable[[ShownState], object]
 _PERIOD = 0.1
 
 
+class Remaining:
+    """An estimate of the remaining time, from the times of iterations.
+
+    An iteration over K rows takes a fixed time and a time per row. Their ratio is told by iterations over different
+    batches: with small ones alone, the fixed time times all rows would be announced. At the end about `PASSES`
+    iterations over all rows remain.
+    """
+
+    PASSES = 2.5
+    LEAST = 1.0
+    """Seconds before anything is announced."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._times: dict[int, list[float]] = {}
+
+    def add(self, state: ShownState) -> None:
+        """Record an iteration."""
+        self._times.setdefault(state.batch_size, []).append(max(state.seconds - self._last, 0.0))
+        self._last = state.seconds
+
+    def seconds(self, state: ShownState) -> float:
+        """Remaining seconds; NaN in the first second, and as long as batches tell nothing about all rows."""
+        if state.seconds < self.LEAST:
+            return math.nan
+        n = state.n
+        done = self._times.get(n, [])
+        sizes = sorted(k for k in self._times if k < n)
+        if not sizes:
+            return max(done) * max(1.0, self.PASSES - len(done)) if done else math.nan
+        largest = sizes[-1]
+        if not done and largest < n / 1000 and len(sizes) < 3:
+            return math.nan
+        whole = statistics.median(self._times[largest])
+        smaller = [k for k in sizes if k <= largest / 2]
+        part = statistics.median(self._times[smaller[-1]]) if smaller else 0.0
+        per_row = (whole - part) / (largest - (smaller[-1] if smaller else 0))
+        # An iteration that only enlarges the batch is short, so the longest counts.
+        each = max([n * max(per_row, 0.2 * whole / largest), *done]) if len(done) < 2 else max(done)
+        return each * max(1.0, self.PASSES - len(done))
+
+
 class ProgressLine:
-    """Writes one line in place on a terminal, and nothing into a pipe."""
+    """Writes one line in place on a terminal or in a notebook, and nothing into a pipe."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
-        self.terminal = self.stream.isatty()
+        # Notebooks show a line that returns to its beginning as a terminal does.
+        self.terminal = self.stream.isatty() or (stream is None and "ipykernel" in sys.modules)
         self.shown = -_PERIOD
         self.width = 0
+        self.remaining = Remaining()
 
     def __call__(self, state: ShownState) -> None:
         now = time.perf_counter()
+        self.remaining.add(state)
         if not self.terminal or now - self.shown < _PERIOD:
             return
         self.shown = now
-        left = f", about {state.seconds_left:.1f} s left" if state.seconds_left > 0.1 else ""
+        seconds = self.remaining.seconds(state)
+        left = f", about {seconds:.1f} s left" if seconds > 0.1 else ""
         self.show(
             f"problm {state.seconds:6.1f} s  batch {state.batch_size:,} of {state.n:,}  "
             f"cost {state.cost:.6g}{left}  {state.decision}"
