@@ -20,11 +20,13 @@ _WHERE = {
     "fit": "api.fit",
     "find_peaks_model": "api.find_peaks",
     "fit_counts": "api.fit_counts",
+    "fit_censored": "api.likelihoods.censored",
     "fit_groups": "api.fit_groups",
     "fit_many": "api.fit_many",
     "Fits": "api.fit_many",
     "Fit": "inference.fit",
     "check_jacobian": "api.check_jacobian",
+    "read_columns": "data.tables",
     "formula": "models.formula",
     "model": "models.formula",
     "models": "models",
@@ -36,18 +38,29 @@ _WHERE = {
     "Alignment": "vision.alignment.result",
     "Tracker": "vision.alignment.tracker",
     "Tracked": "vision.alignment.tracker",
+    "absolute_pose": "vision.absolute_pose.estimate",
+    "AbsolutePose": "vision.absolute_pose.result",
+    "calibrate_camera": "vision.calibration.calibrate",
+    "Calibration": "vision.calibration.result",
+    "find_board": "vision.calibration.board",
     "essential_matrix": "vision.two_view.essential",
     "fundamental_matrix": "vision.two_view.fundamental",
     "homography": "vision.two_view.homography",
     "RelativePose": "vision.two_view.result",
     "Fundamental": "vision.two_view.result",
     "Homography": "vision.two_view.result",
+    "register": "vision.registration.register",
+    "Registration": "vision.registration.result",
+    "align_rgbd": "vision.rgbd.align_rgbd",
+    "RgbdMotion": "vision.rgbd.result",
     "affine_bundle_adjustment": "vision.bundle.affine",
     "bundle_adjustment": "vision.bundle.adjust",
     "Reconstruction": "vision.bundle.reconstruction",
     "Intrinsics": "vision.bundle.camera_models",
     "read_reconstruction": "vision.bundle.files",
+    "write_reconstruction": "vision.bundle.files",
     "read_bal": "vision.bundle.bal",
+    "write_bal": "vision.bundle.bal",
     "read_colmap": "vision.bundle.colmap",
     "write_colmap": "vision.bundle.colmap",
     "Result": "solver.result",
@@ -72,8 +85,10 @@ if TYPE_CHECKING:
     from .api.fit_many import Fits as Fits
     from .api.fit_many import fit_many as fit_many
     from .api.least_squares import least_squares as least_squares
+    from .api.likelihoods.censored import fit_censored as fit_censored
     from .api.separable_fit import SeparableFit as SeparableFit
     from .api.separable_fit import separable_fit as separable_fit
+    from .data.tables import read_columns as read_columns
     from .inference.fit import Fit as Fit
     from .losses import Loss as Loss
     from .models.formula import formula as formula
@@ -83,6 +98,8 @@ if TYPE_CHECKING:
     from .solver.options import Options as Options
     from .solver.result import Result as Result
     from .solver.result import Status as Status
+    from .vision.absolute_pose.estimate import absolute_pose as absolute_pose
+    from .vision.absolute_pose.result import AbsolutePose as AbsolutePose
     from .vision.alignment.align import align as align
     from .vision.alignment.result import Alignment as Alignment
     from .vision.alignment.tracker import Tracked as Tracked
@@ -90,11 +107,20 @@ if TYPE_CHECKING:
     from .vision.bundle.adjust import bundle_adjustment as bundle_adjustment
     from .vision.bundle.affine import affine_bundle_adjustment as affine_bundle_adjustment
     from .vision.bundle.bal import read_bal as read_bal
+    from .vision.bundle.bal import write_bal as write_bal
     from .vision.bundle.camera_models import Intrinsics as Intrinsics
     from .vision.bundle.colmap import read_colmap as read_colmap
     from .vision.bundle.colmap import write_colmap as write_colmap
     from .vision.bundle.files import read_reconstruction as read_reconstruction
+    from .vision.bundle.files import write_reconstruction as write_reconstruction
     from .vision.bundle.reconstruction import Reconstruction as Reconstruction
+    from .vision.calibration.board import find_board as find_board
+    from .vision.calibration.calibrate import calibrate_camera as calibrate_camera
+    from .vision.calibration.result import Calibration as Calibration
+    from .vision.registration.register import register as register
+    from .vision.registration.result import Registration as Registration
+    from .vision.rgbd.align_rgbd import align_rgbd as align_rgbd
+    from .vision.rgbd.result import RgbdMotion as RgbdMotion
     from .vision.two_view.essential import essential_matrix as essential_matrix
     from .vision.two_view.fundamental import fundamental_matrix as fundamental_matrix
     from .vision.two_view.homography import homography as homography

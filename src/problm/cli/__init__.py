@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from .exits import MISSING, complain, interrupted, interruption, terminable
+from .exits import MISSING, complain, delivered, interrupted, interruption, terminable
 
 
 def main() -> None:
@@ -40,4 +40,5 @@ def _run() -> None:
         raise SystemExit(MISSING) from None
     from .app import app
 
-    app(prog_name="problm")
+    with delivered():
+        app(prog_name="problm")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import align, bench, bundle, doctor, fit, shuffle, two_view, warmup
+from . import absolute_pose, align, bench, bundle, calibrate, doctor, fit, pose, register, shuffle, two_view, warmup
 from .demo import command as demo
 from .exits import guarded
 
@@ -42,10 +42,15 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo.command,
     "fit": fit.command,
     "align": align.command,
+    "pose": pose.command,
+    "absolute-pose": absolute_pose.command,
+    "calibrate": calibrate.command,
     "essential": two_view.essential,
     "homography": two_view.homography,
     "fundamental": two_view.fundamental,
     "bundle": bundle.command,
+    "register": register.command,
+    "rgbd": register.rgbd,
     "shuffle": shuffle.command,
     "warmup": warmup.command,
     "doctor": doctor.command,

@@ -1,4 +1,4 @@
-"""``problm bundle``: bundle adjustment of a BAL file or a COLMAP text model."""
+"""``problm bundle``: bundle adjustment of a BAL file or a COLMAP model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .exits import Bad, leave
 
 
 def command(
-    source: Annotated[Path, typer.Argument(help="BAL text file, or folder of a COLMAP text model.")],
+    source: Annotated[Path, typer.Argument(help="BAL text file, or folder of a COLMAP model.")],
     intrinsics: Annotated[
         str, typer.Option("--intrinsics", help="free, fixed, or some of focal,distortion,principal_point.")
     ] = "free",
@@ -56,13 +56,14 @@ def command(
     from ..vision.bundle.adjust import bundle_adjustment
     from ..vision.bundle.bal import read_bal
     from ..vision.bundle.colmap import FILES, read_colmap, write_colmap
+    from ..vision.bundle.plot import plot_reconstruction
 
     voice = Voice(json, quiet)
     if not source.exists():
         raise Bad(f"there is no file or folder {source}")
     written = [f"model/{name}" for name in FILES]
     inputs = [source / name for name in FILES] if source.is_dir() else [source]
-    names = [*written, "result.json", "report.html"]
+    names = [*written, "result.json", "cameras.png", "report.html"]
     folder = None if no_output else Folder(output or Path("bundle"), names, inputs, force, voice)
     model = read_colmap(source) if source.is_dir() else read_bal(source)
     groups: Any = intrinsics.split(",") if "," in intrinsics else intrinsics
@@ -83,6 +84,11 @@ def command(
             write_colmap(fit.model, target / "model")
         files = [folder.path / "model", folder.write("result.json", dumps(content))]
         parts = [page.paragraph(str(source), note=True), page.listing(str(fit))]
+        scene = optional(lambda: plot_reconstruction(fit.model))
+        if scene is not None:
+            png = page.figure_png(scene)
+            files.append(folder.write("cameras.png", png))
+            parts.append(page.picture(png, "Cameras and points"))
         figure = optional(fit.result.plot)
         if figure is not None:
             parts.append(page.picture(page.figure_png(figure), "Cost and batch size over time"))

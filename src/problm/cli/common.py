@@ -38,7 +38,19 @@ Acceptance = Annotated[
         help="Test of a step on a batch: holdout (default), full, paper, paper-relaxed, hoeffding-serfling, ...",
     ),
 ]
-LossName = Annotated[str, typer.Option("--loss", help="linear, huber, soft_l1, cauchy, tukey, truncated, ...")]
+
+
+def _losses(incomplete: str) -> list[str]:
+    """Completions of --loss."""
+    from ..losses import LOSSES
+
+    return [name for name in LOSSES if name.startswith(incomplete)]
+
+
+LossName = Annotated[
+    str,
+    typer.Option("--loss", help="linear, huber, soft_l1, cauchy, tukey, truncated, ...", autocompletion=_losses),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 

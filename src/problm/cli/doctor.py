@@ -20,6 +20,7 @@ _EXTRAS = {
     "plot": ("matplotlib",),
     "cli": ("typer", "rich"),
     "big": ("pyarrow", "zarr", "dask"),
+    "files": ("openpyxl", "h5py", "astropy", "pillow"),
     "jax": ("jax",),
     "torch": ("torch",),
 }

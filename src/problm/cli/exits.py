@@ -25,6 +25,7 @@ NOT_CONVERGED = 1
 BAD_INPUT = 2
 MISSING = 3
 BUG = 4
+DOUBTFUL = 5
 INTERRUPTED = 130
 TERMINATED = 143
 
@@ -135,6 +136,35 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
 
+@contextmanager
+def delivered() -> Iterator[None]:
+    """Write what stdout still holds when the program ends; if that fails, say why and end by ``BAD_INPUT``.
+
+    The interpreter does it after everything else, and can then only say that it ignored an exception. A command that
+    has failed has said why, so that nothing is added.
+    """
+    code: object = None
+    try:
+        try:
+            yield
+        except SystemExit as leaving:
+            code = leaving.code
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            raise
+    except OSError as error:
+        _discard_output()
+        if code not in (None, DONE, NOT_CONVERGED, DOUBTFUL):
+            raise SystemExit(code) from None
+        if not isinstance(error, BrokenPipeError):
+            complain(_sentence(error))
+        raise SystemExit(BAD_INPUT) from None
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def leave(code: int) -> NoReturn:
     """End the command with an exit code."""
     import typer
@@ -159,7 +189,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             leave(interruption())
         except BrokenPipeError:
             # The reader of the output has ended (``problm fit ... | head``).
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             leave(BAD_INPUT)
         except Exception as error:
             if kwargs.get("debug"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,24 +32,51 @@ from .common import (
     optional,
     outcome,
 )
-from .exits import Bad, leave
+from .exits import DONE, DOUBTFUL, Bad, leave
 
 if TYPE_CHECKING:
     from ..inference.fit import Fit
     from ..models.model import Model
+    from .fit_columns import Input
     from .fit_data import Rows
 
 FILES = ("result.json", "fit.png", "report.html")
 """Files written to the output folder."""
 
 
+def complete_model(incomplete: str) -> list[str]:
+    """Completions of --model: names of ready-made models after what is there already."""
+    from .. import models
+
+    before, sign, word = incomplete.rpartition("+") if "+" in incomplete else incomplete.rpartition("~")
+    kept = incomplete[: len(before) + len(sign)] + (" " if sign else "")
+    return [f"{kept}{name}" for name in models.__all__ if name.startswith(word.strip())]
+
+
 def command(
-    file: Annotated[str, typer.Argument(help="CSV, Parquet or NPY file; a folder, glob or URL of Parquet files.")],
-    model: Annotated[str | None, typer.Option("--model", "-m", help='For example "y ~ a*exp(-b*x) + c".')] = None,
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="CSV or other text (also .gz), Excel, HDF5, Parquet, NPY, FITS, TIFF or PNG file; a folder, glob or "
+            "URL of Parquet files."
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help='For example "y ~ a*exp(-b*x) + c", or "y ~ gaussian + line".',
+            autocompletion=complete_model,
+        ),
+    ] = None,
     peaks: Annotated[
         str | None, typer.Option("--peaks", help="auto, or the most peaks to look for, in place of --model.")
     ] = None,
-    sigma: Annotated[str | None, typer.Option("--sigma", help="Column of standard deviations of the response.")] = None,
+    sigma: Annotated[
+        str | None,
+        typer.Option("--sigma", help="Standard deviations of the response: a column, or an expression: sqrt(n)."),
+    ] = None,
     absolute_sigma: Annotated[
         bool, typer.Option("--absolute-sigma", help="Sigma is in the response's units, not only relative.")
     ] = False,
@@ -71,6 +101,29 @@ def command(
         str, typer.Option("--method", help="problm (growing batches) or lm (always all rows).")
     ] = "problm",
     acceptance: Acceptance = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option("--delimiter", help="What separates numbers in text; default: recognised."),
+    ] = None,
+    decimal: Annotated[
+        str | None, typer.Option("--decimal", help="Decimal sign in text, . or ,; default: recognised.")
+    ] = None,
+    part: Annotated[
+        str | None,
+        typer.Option("--part", help="Sheet (Excel), extension (FITS), page (TIFF), image (HDF5)."),
+    ] = None,
+    image: Annotated[
+        bool, typer.Option("--image", help="Read a plane of numbers (NPY, HDF5) as an image: columns x, y, I.")
+    ] = False,
+    group: Annotated[
+        str | None, typer.Option("--group", help="Column of groups: one fit for each, in one table and one page.")
+    ] = None,
+    shared: Annotated[
+        str | None, typer.Option("--shared", help="With --group: parameters that all groups share, such as k,c.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 5 if the fit converged but is doubtful.")
+    ] = False,
     nan: Annotated[str, typer.Option("--nan", help="raise or omit rows with a NaN.")] = "raise",
     max_time: MaxTime = None,
     max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Largest number of iterations.")] = 1000,
@@ -94,6 +147,9 @@ def command(
     Prints parameters with standard errors, correlations and goodness of fit; writes result.json, report.html and
     fit.png to the output folder.
     """
+    from ..data.tables import Reading  # these load SciPy, which --help does not need
+    from .fit_columns import Input
+
     voice = Voice(json, quiet)
     folder = None if no_output else Folder(output or Path("fit"), FILES, [file], force, voice)
     absolute = absolute_sigma and sigma is not None
@@ -101,20 +157,27 @@ def command(
         "loss": loss, "f_scale": _scale(f_scale), "method": method, "max_iter": max_iter, "threads": threads,
         "rng": seed, **given(acceptance=acceptance),
     }  # fmt: skip
-    data = (sigma, nan, max_memory, cluster)
+    data = Input(file, Reading(delimiter, decimal, part, image), sigma, nan, max_memory, cluster)
     if (model is None) == (peaks is None):
         raise Bad('give a formula, --model "y ~ a*exp(-b*x) + c", or --peaks auto')
-    with voice.progress() as progress:
+    if group is not None:
+        if model is None or fix or accuracy:
+            raise Bad("--group needs --model, without --fix and --accuracy")
+        chosen = {**options, **given(max_time=max_time), "absolute_sigma": absolute}
+        with in_options():
+            code = _grouped(data, model, variables, (group, shared), (start, bounds), chosen, folder, voice)
+        leave(code if strict or code != DOUBTFUL else DONE)
+    with in_options(), voice.progress() as progress:
         options["callback"] = progress
         if peaks is not None:
             from .fit_peaks import fit_peaks
 
             if start or bounds or fix or accuracy:
                 raise Bad("--peaks finds its own starts and bounds: leave out --start, --bounds, --fix and --accuracy")
-            found, rows = fit_peaks(file, peaks, variables, data, absolute, options)
+            found, rows = fit_peaks(data, peaks, variables, absolute, options)
         else:
             options |= {"accuracy": accuracy, **given(max_time=max_time)}
-            found, rows = fit_formula(file, str(model), variables, data, (start, bounds, fix), absolute, options)
+            found, rows = fit_formula(data, str(model), variables, (start, bounds, fix), absolute, options)
     result = found.result
     goodness = rows.goodness(found.model, result)
     text = f"{found.model.response} ~ {found.model.expression}"
@@ -122,13 +185,67 @@ def command(
     voice.say(report(result, absolute=absolute, goodness=goodness))
     for warning in found.warnings:
         voice.say(f"warning: {warning}")
-    files = [] if folder is None else write(folder, file, found, goodness)
+    files = [] if folder is None else write(folder, file, found, goodness, model or text)
     for path in files:
         voice.say(f"wrote {path}")
     content = {**result.to_dict(), "model": model or text, "file": file, **goodness}
     content["warnings"] = list(found.warnings)
     voice.finish({**content, "files": [str(f) for f in files]})
-    leave(outcome(result.status))
+    code = outcome(result.status)
+    leave(DOUBTFUL if strict and code == DONE and found.warnings else code)
+
+
+_ARGUMENTS = {
+    "f_scale": "--f-scale", "max_iter": "--max-iter", "max_time": "--max-time", "max_memory": "--max-memory",
+    "nan_policy='omit'": "--nan omit", "p0": "--start", "rng": "--seed", "acceptance": "--acceptance",
+    "absolute_sigma": "--absolute-sigma", "client": "--cluster", "bounds": "--bounds", "accuracy": "--accuracy",
+    "loss": "--loss", "method": "--method",
+}  # fmt: skip
+
+
+@contextmanager
+def in_options() -> Iterator[None]:
+    """Let messages of the library speak of options of the program instead of arguments of functions."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        message = str(error)
+        for name, option in _ARGUMENTS.items():
+            message = re.sub(rf"(?<![\w-]){re.escape(name)}(?=[=:\s]|$)(?!\w)", option, message)
+        if message == str(error):
+            raise
+        raise Bad(message) from error
+
+
+def _grouped(
+    data: Input,
+    model: str,
+    variables: str | None,
+    grouping: tuple[str, str | None],
+    given: tuple[str | None, str | None],
+    options: dict[str, Any],
+    folder: Folder | None,
+    voice: Voice,
+) -> int:
+    """Fit groups of rows, print and write, and return the exit code."""
+    from . import fit_groups as groups
+
+    rows = groups.read_groups(data, model, variables, grouping[0])
+    options["p0"] = numbers("--start", given[0], rows.model) or None
+    pairs_of = pairs("--bounds", given[1], rows.model)
+    limits = {name: interval("--bounds", name, text) for name, text in pairs_of.items()}
+    if grouping[1] is None:
+        return groups.report_each(groups.fit_each(rows, {**options, "bounds": limits}), data.file, folder, voice)
+    if limits or options["p0"]:
+        raise Bad("--shared finds its own starts: leave out --start and --bounds")
+    found = groups.fit_shared(rows, grouping[1], options)
+    voice.say(found.report())
+    files = [] if folder is None else write(folder, data.file, found, {"r_squared": found.r2}, model)
+    for path in files:
+        voice.say(f"wrote {path}")
+    voice.finish({**found.result.to_dict(), "file": data.file, "warnings": list(found.warnings)})
+    code = outcome(found.result.status)
+    return DOUBTFUL if code == DONE and found.warnings else code
 
 
 def _scale(text: str) -> float | str:
@@ -139,20 +256,19 @@ def _scale(text: str) -> float | str:
 
 
 def fit_formula(
-    file: str,
+    data: Input,
     text: str,
     variables: str | None,
-    data: tuple[str | None, str, str | None, str | None],
     given: tuple[str | None, str | None, str | None],
     absolute: bool,
     options: dict[str, Any],
 ) -> tuple[Fit, Rows]:
     """Fit a formula, with starts, bounds and fixed values as text."""
     from ..api.fit import partial_model, settle
-    from .fit_columns import load, split_model  # loads SciPy, which --help does not need
+    from .fit_columns import load, split_model
 
-    model, columns = split_model(text, file, variables)
-    rows = load(file, columns, *data)
+    model, columns = split_model(text, data, variables)
+    rows = load(data, columns)
     known, limits, fixed = starts(model, *given)
     rest = [i for i in range(len(model.parameters)) if i not in known]
     partial = partial_model(model, known, rest)
@@ -210,16 +326,20 @@ def numbers(option: str, text: str | None, model: Model) -> dict[str, float]:
     return found
 
 
-def write(folder: Folder, file: str, found: Fit, goodness: dict[str, float]) -> list[Path]:
-    """Write result.json, report.html and, with Matplotlib, the plots."""
+def write(folder: Folder, file: str, found: Fit, goodness: dict[str, float], written: str) -> list[Path]:
+    """Write result.json, report.html (with the formula as it was ``written``) and, with Matplotlib, the plots."""
+    from ..inference.shown import interactive, parameter_table
     from ..report import page
     from ..solver.saved import to_dict
 
     result, model = found.result, f"{found.model.response} ~ {found.model.expression}"
     saved = {**to_dict(result), "model": model, **goodness, "warnings": list(found.warnings)}
     files = [folder.write("result.json", dumps(saved))]
-    parts = [page.paragraph(model), page.paragraph(file, note=True)]
+    parts = [page.paragraph(written), page.paragraph(file, note=True)]
     parts += [page.paragraph(f"Warning: {warning}") for warning in found.warnings]
+    if chart := interactive(found):
+        parts.append(chart)
+    parts.append(page.wide_table(*parameter_table(found)))
     parts.append(page.listing(report(result, absolute=found.absolute_sigma, goodness=goodness)))
     figures = optional(lambda: (found.plot(), result.plot()))
     if figures is not None:

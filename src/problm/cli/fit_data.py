@@ -33,7 +33,7 @@ class Rows(Protocol):
 
 @dataclass
 class InMemory:
-    """Arrays x..., y[, sigma]; those of an NPY file are mapped, not read."""
+    """Arrays x..., y[, sigma]."""
 
     columns: list[Array]
     weighted: bool

@@ -8,28 +8,23 @@ from typing import Any
 from ..api.find_peaks import find_peaks_model
 from ..inference.fit import Fit
 from .exits import Bad
-from .fit_columns import load, names_of
+from .fit_columns import Input, load
 from .fit_data import InMemory, Rows
 
 _MOST = 12
 
 
 def fit_peaks(
-    file: str,
-    peaks: str,
-    variables: str | None,
-    data: tuple[str | None, str, str | None, str | None],
-    absolute: bool,
-    options: dict[str, Any],
+    given: Input, peaks: str, variables: str | None, absolute: bool, options: dict[str, Any]
 ) -> tuple[Fit, Rows]:
     """The peaks of two columns: those of ``--variables x,y``, or the first two of the file."""
     if peaks != "auto" and not peaks.isdigit():
         raise Bad(f"--peaks must be auto or a number, got {peaks!r}")
-    first = [name for name in names_of(file) if name != data[0]][:2]
-    columns = [name.strip() for name in variables.split(",")] if variables else first
+    first = [name for name in given.names if name != given.sigma][:2]
+    columns = [given.column(name, "--variables") for name in variables.split(",")] if variables else first
     if len(columns) != 2:
         raise Bad(f"--peaks needs two columns, x and y: give them as --variables x,y; got {', '.join(columns)}")
-    rows = load(file, columns, *data)
+    rows = load(given, columns)
     if not isinstance(rows, InMemory):
         raise Bad("--peaks needs data that fit in memory")
     sigma = rows.columns[2] if rows.weighted else None

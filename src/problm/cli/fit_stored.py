@@ -8,6 +8,7 @@ import numpy as np
 
 from ..api.curve_fit import fit_compiled
 from ..data.sources import open_source
+from ..data.tables import row_source
 from .fit_data import FEW, InMemory
 
 if TYPE_CHECKING:
@@ -19,12 +20,12 @@ _PIECES = 16
 
 
 class Stored:
-    """Columns of Parquet files, as `problm.data.sources` opens them."""
+    """Columns of Parquet and NPY files that are read in parts."""
 
     def __init__(
         self, file: str, names: list[str], weighted: bool, max_memory: str | None, cluster: str | None
     ) -> None:
-        self.source = open_source(file, names)
+        self.source = row_source(file, names) or open_source(file, names)
         self.weighted, self.max_memory, self.cluster = weighted, max_memory, cluster
 
     def fit(self, model: Model, theta: Any, options: dict[str, Any]) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,13 +67,21 @@ def essential(
     from ..vision.two_view.essential import essential_matrix
     from ..vision.two_view.matches import read_intrinsics
 
-    cameras = (None, None) if intrinsics is None else read_intrinsics(_file(intrinsics))
+    cameras = (None, None) if intrinsics is None else read_intrinsics(existing(intrinsics))
 
     def estimate(x1: Any, x2: Any, **options: Any) -> Any:
-        return essential_matrix(x1, x2, *cameras, **options)
+        try:
+            return essential_matrix(x1, x2, *cameras, **options)
+        except ValueError as error:
+            if intrinsics is not None:
+                raise
+            raise Bad(re.sub(r"\bK[12]\b", "--intrinsics", str(error))) from error
 
-    voice, options = Voice(json, quiet), _options(threshold, robust, starts, acceptance, max_time, threads, seed)
-    folder = None if no_output else _folder(output, [matches, intrinsics, *(images or ())], force, voice)
+    voice, options = (
+        Voice(json, quiet),
+        two_view_options(threshold, robust, starts, acceptance, max_time, threads, seed),
+    )
+    folder = None if no_output else output_folder(output, [matches, intrinsics, *(images or ())], force, voice)
     _run(estimate, matches, images, options, folder, voice)
 
 
@@ -100,8 +109,11 @@ def homography(
     """
     from ..vision.two_view.homography import homography as fit
 
-    voice, options = Voice(json, quiet), _options(threshold, robust, starts, acceptance, max_time, threads, seed)
-    folder = None if no_output else _folder(output, [matches, *(images or ())], force, voice)
+    voice, options = (
+        Voice(json, quiet),
+        two_view_options(threshold, robust, starts, acceptance, max_time, threads, seed),
+    )
+    folder = None if no_output else output_folder(output, [matches, *(images or ())], force, voice)
     _run(fit, matches, images, {**options, "error": error}, folder, voice)
 
 
@@ -128,12 +140,15 @@ def fundamental(
     """
     from ..vision.two_view.fundamental import fundamental_matrix
 
-    voice, options = Voice(json, quiet), _options(threshold, robust, starts, acceptance, max_time, threads, seed)
-    folder = None if no_output else _folder(output, [matches, *(images or ())], force, voice)
+    voice, options = (
+        Voice(json, quiet),
+        two_view_options(threshold, robust, starts, acceptance, max_time, threads, seed),
+    )
+    folder = None if no_output else output_folder(output, [matches, *(images or ())], force, voice)
     _run(fundamental_matrix, matches, images, options, folder, voice)
 
 
-def _options(
+def two_view_options(
     threshold: str,
     robust: bool,
     starts: str,
@@ -152,13 +167,13 @@ def _options(
     return {**options, **given(acceptance=acceptance, max_time=max_time)}
 
 
-def _file(path: Path) -> Path:
+def existing(path: Path) -> Path:
     if not path.is_file():
         raise Bad(f"there is no file {path}")
     return path
 
 
-def _folder(output: Path | None, inputs: Sequence[Path | None], force: bool, voice: Voice) -> Folder:
+def output_folder(output: Path | None, inputs: Sequence[Path | None], force: bool, voice: Voice) -> Folder:
     names = ("result.json", "matches.csv", "matches.png", "report.html")
     return Folder(output or Path("out"), names, inputs, force, voice)
 
@@ -171,16 +186,31 @@ def _run(
     folder: Folder | None,
     voice: Voice,
 ) -> None:
-    from ..vision.images.image import read_image
     from ..vision.two_view.matches import read_matches
 
-    x1, x2 = read_matches(_file(matches))
+    x1, x2 = read_matches(existing(matches))
+    finish(estimate, x1, x2, str(matches), images, options, folder, voice)
+
+
+def finish(
+    estimate: Callable[..., Any],
+    x1: Any,
+    x2: Any,
+    source: str,
+    images: tuple[Path, Path] | None,
+    options: dict[str, Any],
+    folder: Folder | None,
+    voice: Voice,
+) -> None:
+    """Estimate from matches, tell, write files and leave."""
+    from ..vision.images.image import read_image
+
     pictures = [read_image(path, f"image{i}").values() for i, path in enumerate(images or (), 1)]
     with voice.progress() as progress:
         fit = estimate(x1, x2, **options, **({} if progress is None else {"callback": progress}))
     voice.say(str(fit))
     content = fit.to_dict()
-    files = [] if folder is None else _write(folder, fit, x1, x2, matches, pictures, content)
+    files = [] if folder is None else _write(folder, fit, x1, x2, source, pictures, content)
     for path in files:
         voice.say(f"wrote {path}")
     voice.finish({**content, "files": [str(f) for f in files]})
@@ -189,7 +219,7 @@ def _run(
 
 
 def _write(
-    folder: Folder, fit: Any, x1: Any, x2: Any, matches: Path, pictures: list[Any], content: dict[str, Any]
+    folder: Folder, fit: Any, x1: Any, x2: Any, source: str, pictures: list[Any], content: dict[str, Any]
 ) -> list[Path]:
     rows = np.column_stack([x1, x2, fit.errors, fit.inliers])
     lines = ["x1,y1,x2,y2,error,inlier", *(",".join(f"{v:.10g}" for v in row) for row in rows)]
@@ -197,7 +227,7 @@ def _write(
         folder.write("result.json", dumps(content)),
         folder.write("matches.csv", "\n".join(lines) + "\n"),
     ]
-    parts = [page.paragraph(str(matches), note=True), page.listing(str(fit))]
+    parts = [page.paragraph(source, note=True), page.listing(str(fit))]
     figure = optional(lambda: fit.plot(*pictures))
     if figure is not None:
         png = page.figure_png(figure)
