@@ -32,9 +32,8 @@ from ..data.instances import FORMULAS, poses_near
 from ..harness import record
 from ..harness.summary import markdown_table
 
-SEED = 9300
-"""Sizes of batches were chosen with seed 7100, with which ratios of curves and robust poses are up to 1.4 times as
-high."""
+SEED = 20261
+"""Nobody looked at these starts and scenes before. Sizes of samples and batches were chosen with seeds 1 to 50."""
 REPEATS = 3
 Call = Callable[..., Any]
 CURVES = {
@@ -119,13 +118,14 @@ def reached(clock: list[float], costs: list[float], level: float) -> float:
 
 
 def on_the_way(call: Call) -> dict[str, float]:
-    """Ratios of the times to 1 % and to 1e-6."""
+    """Ratios of the times to 1 % and to 1e-6, and how far the default ends above LM."""
     ours, lm = way(call), way(call, acceptance="full")
     best = min(ours[1][-1], lm[1][-1])
-    return {
+    ratios = {
         name: reached(*lm, best * (1.0 + level)) / reached(*ours, best * (1.0 + level))
         for name, level in (("to 1 %", 1e-2), ("to 1e-6", 1e-6))
     }
+    return {**ratios, "above": ours[1][-1] / lm[1][-1] - 1.0}
 
 
 def timed(call: Call, **options: Any) -> tuple[float, Any]:
@@ -187,7 +187,8 @@ def main() -> None:
         "CPU time of the whole call on one thread, everything else equal: time of LM over time of the default, median "
         "(least to greatest) over starts, scenes or the pair itself, until the cost is within 1 % or 1e-6 of its "
         "minimum for good, and to the end that each declares. *ms*: of the default, to the end. Passes linearise all "
-        "rows once. *Above*: the largest relative excess of the default's cost over LM's; below zero it ended lower.",
+        "rows once; one with second derivatives, which curves end with, takes 1.04 to 1.13 times as long. *Above*: the "
+        "largest relative excess of the default's cost over LM's; below zero it ended lower.",
         markdown_table(["problem", "N", "to 1 %", "to 1e-6", "to the end", "ms", "passes", "LM's", "above"], cells),
     ]
     record.write(

@@ -38,8 +38,8 @@ def modes() -> dict[str, tuple[int, tuple[str, ...], float, dict[str, Any]]]:
         "least squares": (300, ("normal",), 2.0, {}),
         "least squares, 30,000 rows": (30_000, ("normal",), 0.5, {}),
         "absolute_sigma": (300, ("normal",), 2.0, {"sigma": SIGMA, "absolute_sigma": True}),
-        "accuracy=0.01": (200_000, ("normal",), 0.5, {"accuracy": 0.01}),
-        "accuracy=0.001": (200_000, ("normal",), 0.5, {"accuracy": 0.001}),
+        "accuracy=0.01": (200_000, ("normal",), 2.0, {"accuracy": 0.01}),
+        "accuracy=0.001": (200_000, ("normal",), 2.0, {"accuracy": 0.001}),
     }
     for loss in LOSSES:
         width = problm.losses.RULES[loss].width
