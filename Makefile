@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 JOBS ?= 2
 SECONDS_EACH ?= 600
 
-.PHONY: demo dist quick test lint types pytest fuzz audit docs linkcheck bench bench-speed bench-check clean
+.PHONY: demo dist quick test lint types pytest coverage fuzz audit docs linkcheck bench bench-speed bench-check clean
 
 demo: $(VENV)/.run  ## a 10^7-point fit, essential matrix and alignment, on data it makes; writes demo/report.html
 	$(BIN)/problm demo
@@ -27,6 +27,9 @@ types: $(VENV)/.dev
 
 pytest: $(VENV)/.dev
 	$(BIN)/problm warmup
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+coverage: $(VENV)/.dev  ## all tests once more, counting the lines that they run; takes half as long again
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 fuzz: $(VENV)/.dev  ## signals at random moments, hostile input for every parser (SECONDS_EACH=600); for the night

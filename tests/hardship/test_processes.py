@@ -8,17 +8,13 @@ import os
 import subprocess
 import sys
 import threading
-import warnings
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import problm
-
-# JAX, where another test has loaded it, warns of every fork in the process.
-pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 
 START = (1.0, 0.2, 0.0)
 
@@ -84,12 +80,20 @@ def test_many_threads_at_once(alone):
         assert list(pool.map(run, CASES * 3)) == alone * 3
 
 
+def _in_a_process(code):
+    """Run a program in a process that holds no threads of other tests (JAX's among them), and is ended if it waits."""
+    begin = "from tests.hardship import test_processes as t"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", f"{begin}\n{code}"],  # of forks beside threads
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_first_use_in_many_threads_at_once():
     """Lazy imports, caches of models and pools are made once, whoever comes first."""
-    code = """
-import sys; sys.path.insert(0, {tests!r})
+    _in_a_process("""
 import threading
-from tests.hardship import test_processes as t
 gate, found = threading.Barrier(6), []
 def work():
     gate.wait()
@@ -98,49 +102,35 @@ threads = [threading.Thread(target=work) for _ in range(6)]
 for one in threads: one.start()
 for one in threads: one.join()
 assert len(found) == 6 and len(set(found)) == 1, found
-"""
-    tests = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", code.format(tests=tests)], capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
+""")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_after_a_fork(alone):
+def test_after_a_fork():
     """The parent has used its threads already; the child gets none of them and must make its own."""
-    assert run(CASES[0]) == alone[0]
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            found = [run(case) for case in CASES[:3]]
-            os.write(writer, b"same" if found == alone[:3] else b"other")
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(writer)
-    timer = threading.Timer(120.0, os.kill, (child, 9))  # a child that waits for threads it does not have
-    timer.start()
-    said = os.read(reader, 10)
-    os.close(reader)
-    _, status = os.waitpid(child, 0)
-    timer.cancel()
-    assert (said, status) == (b"same", 0)
-    assert run(CASES[0]) == alone[0]
+    _in_a_process("""
+import os
+alone = [t.run(case) for case in t.CASES[:3]]
+child = os.fork()
+if child == 0:
+    os._exit(0 if [t.run(case) for case in t.CASES[:3]] == alone else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert t.run(t.CASES[0]) == alone[0]
+""")
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_process_pools(alone, method):
+def test_process_pools(method):
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"there is no {method}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
-            assert list(pool.map(run, CASES[:6], timeout=240)) == alone[:6]
+    _in_a_process(f"""
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+if __name__ == "__main__":
+    alone = [t.run(case) for case in t.CASES[:6]]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context({method!r})) as pool:
+        assert list(pool.map(t.run, t.CASES[:6])) == alone
+""")
 
 
 def test_inside_a_running_event_loop(alone):
