@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 JOBS ?= 2
 SECONDS_EACH ?= 600
 
-.PHONY: demo dist quick test lint types pytest coverage fuzz audit docs linkcheck bench bench-speed bench-check clean
+.PHONY: demo dist quick test lint types pytest coverage fuzz audit docs linkcheck bench bench-speed bench-check results-check clean
 
 demo: $(VENV)/.run  ## a 10^7-point fit, essential matrix and alignment, on data it makes; writes demo/report.html
 	$(BIN)/problm demo
@@ -50,6 +50,9 @@ bench-speed: $(VENV)/.peers  ## compiled fits against the peers, N = 50 to 10^7;
 
 bench-check: $(VENV)/.dev  ## fails when a measured ratio falls behind the committed baseline
 	$(BIN)/python -m bench.harness.check
+
+results-check: $(VENV)/.dev  ## lists the committed results that are older than the code that they measure
+	$(BIN)/python -m bench.harness.stale
 
 dist: $(VENV)/.dev  ## source distribution, and a wheel with compiled code for this kind of machine, tried out
 	rm -rf dist src/problm/jit/compiled

@@ -44,7 +44,8 @@ def verdict(met: bool) -> str:
 def about(*, seconds: float, seed: int | None = None, packages: Sequence[str] = ()) -> dict[str, Any]:
     """Date and machine of a result; ``packages`` are those whose versions matter besides the usual ones."""
     return {
-        "when": now(), "seconds": round(seconds, 1), "seed": seed, "code": code_digest(),
+        "when": now(), "commit": environment.commit(), "command": environment.command(),
+        "seconds": round(seconds, 1), "seed": seed, "code": code_digest(),
         "machine": environment.machine(), "versions": environment.versions(packages),
     }  # fmt: skip
 
@@ -52,7 +53,8 @@ def about(*, seconds: float, seed: int | None = None, packages: Sequence[str] = 
 def foot(known: Mapping[str, Any]) -> str:
     """The last paragraph of a text, from what was recorded."""
     machine = known.get("machine", {})
-    parts = [f"Measured {known['when'][:10]}" + (f" on {machine['processor']}" if "processor" in machine else "")]
+    at = f" at commit {known['commit']}" if known.get("commit") else ""
+    parts = [f"Measured {known['when'][:10]}{at}" + (f" on {machine['processor']}" if "processor" in machine else "")]
     if "cores" in machine:
         parts.append(f"{machine['cores']} cores")
     if machine.get("memory_GiB") is not None:
@@ -64,6 +66,7 @@ def foot(known: Mapping[str, Any]) -> str:
     more += [f"{settings['data']}, scale {settings['scale']}"] if settings else []
     more += [f"seed {known['seed']}"] if known.get("seed") is not None else []
     more += [f"{known['seconds']:.0f} s in all"] if known.get("seconds") is not None else []
+    more += [f"`{known['command']}`"] if known.get("command") else []
     return "; ".join([", ".join(parts), *filter(None, more)]) + "."
 
 
