@@ -197,7 +197,12 @@ BAD = [
     (lambda: problm.least_squares(line, [0, 0], data=([1.0, np.inf], [2.0, 3.0])), ValueError, "row 1"),
     (lambda: problm.least_squares(line, [0, 0], data=([1.0], [2.0])), ValueError, "cannot determine 2"),
     (lambda: problm.least_squares(line, [0, 0], data=(["a", "b"], ["c", "d"])), ValueError, "numbers"),
-    (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), los="huber"), TypeError, "unknown option"),
+    (
+        lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), los="huber"),
+        TypeError,
+        "did you mean 'loss'",
+    ),
+    (lambda: problm.curve_fit(lambda x, a: a * x, [1.0], [2.0], absolute_sgma=True), TypeError, "'absolute_sigma'"),
     (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), max_itr=3), TypeError, "'max_iter'"),
     (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), loss="hubber"), ValueError, "'huber'"),
     (lambda: problm.least_squares(line, [0, 0], data=([1.0] * 9, [2.0] * 9), jac="2point"), ValueError, "2-point"),

@@ -80,12 +80,28 @@ class CurveOptions(SolverOptions, total=False):
     diag: Any
 
 
+_NAMED = (
+    "p0",
+    "sigma",
+    "absolute_sigma",
+    "check_finite",
+    "bounds",
+    "method",
+    "jac",
+    "full_output",
+    "nan_policy",
+    "data",
+)
+"""Further arguments of `problm.curve_fit` and `problm.least_squares`, for suggestions."""
+
+
 def refuse_options(options: Mapping[str, Any]) -> None:
     """Raise for a keyword that is not an option, and suggest the nearest one."""
     for name in options:
         if name not in SolverOptions.__annotations__:
             valid = list(SolverOptions.__annotations__)
-            raise TypeError(f"unknown option {name!r}{suggest(name, valid)}; options are {', '.join(valid)}")
+            known = (*CurveOptions.__annotations__, *_NAMED)
+            raise TypeError(f"unknown option {name!r}{suggest(name, known)}; options are {', '.join(valid)}")
     if options:
         Options.of(**options)  # wrong values fail before any work
 
