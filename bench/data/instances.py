@@ -151,13 +151,14 @@ def alignment(first: Any, second: Any, start: Array | None = None, linearization
 
 
 def bundle(tracks: Tracks) -> Solvable:
-    """Weak-perspective bundle adjustment with eliminated points: one block per point."""
+    """Weak-perspective bundle adjustment with eliminated points: one block per point, evaluated in every pass as in the
+    paper."""
     from problm.vision.bundle.affine import AffineProblem
 
     start = np.concatenate([tracks.rotations.ravel(), tracks.translations[:, :2].ravel()])
 
     def problem(seed: int, loss: Loss) -> Problem:
-        return AffineProblem(tracks.observations, tracks.depths, loss=loss, threads=1, rng=seed)
+        return AffineProblem(tracks.observations, tracks.depths, loss=loss, moments=False, threads=1, rng=seed)
 
     made = problem(0, LINEAR)
     return Solvable(problem, [made.retract(start, np.zeros(made.dim))], extra=tracks)

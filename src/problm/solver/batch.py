@@ -83,14 +83,16 @@ class Batch:
             done = 0
         keep = None if self.full else self._costs[done : self.size]
         began = time.perf_counter()
+        read = self.size - done
         if self.full and done == 0:
+            read = self._read(self.theta)
             new = self._everything(self.theta)
         else:
             new = self.problem.linearize(self.theta, done, self.size, outer=outer and not self.full, costs=keep)
         self._tick(1, began, self.size - done)
         self.jacobian_calls += 1
-        self.jacobian_rows += self.size - done
-        self.residual_rows += max(0, self.size - max(done, self._known))
+        self.jacobian_rows += read
+        self.residual_rows += max(0, min(read, self.size - self._known))
         self._normal = new if done == 0 or self._normal is None else self._normal + new
         self._known = max(self._known, 0 if self.full else self.size)
         if self.full:
@@ -136,11 +138,13 @@ class Batch:
         assert self._normal is not None
         began = time.perf_counter()
         self._trial_normal = None
+        read = self.size
         if self.full:
+            read = self._read(theta)
             if self.problem.fused:
                 self._trial_normal = self._everything(theta)
                 self.jacobian_calls += 1
-                self.jacobian_rows += self.n
+                self.jacobian_rows += read
                 total = self._trial_normal.cost
             else:
                 total = self._total(theta)
@@ -151,7 +155,7 @@ class Batch:
             self.change = float((costs - self.costs).sum()) / self.size
             self._trial = (theta, costs, None, np.nan)
         self._tick(0, began, self.size)
-        self.residual_rows += self.size
+        self.residual_rows += read
         self.residual_calls += self._trial_normal is None
         return self.change
 
@@ -268,6 +272,10 @@ class Batch:
         lo, hi = self._held
         if not self.full and hi > max(lo, self.size):
             self._costs[lo:hi] = self.problem.costs(self.theta, lo, hi)
+
+    def _read(self, theta: Theta) -> int:
+        """Number of blocks that an evaluation of all of them reads."""
+        return self.n if self.problem.reads(theta) else 0
 
     def _everything(self, theta: Theta) -> Normal:
         """Sums over all blocks."""

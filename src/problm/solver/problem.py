@@ -67,6 +67,11 @@ class Problem:
         """Sum of the costs of all blocks; large problems compute it without an array of length n."""
         return float(self.costs(theta, 0, self.n).sum())
 
+    def reads(self, theta: Theta) -> bool:
+        """Whether an evaluation of all blocks at this point reads them; not if sums of an earlier pass tell the result.
+        For counts of passes."""
+        return True
+
     move: Callable[[Theta, Array], Theta] | None = None
     """Retraction of a manifold; None: steps are added."""
 
@@ -221,6 +226,9 @@ class Wrapper(Problem):
 
     def cost(self, theta: Theta) -> float:
         return self.inner.cost(theta)
+
+    def reads(self, theta: Theta) -> bool:
+        return self.inner.reads(theta)
 
     def retract(self, theta: Theta, delta: Array) -> Theta:
         return self.inner.retract(theta, delta)

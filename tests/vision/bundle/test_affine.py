@@ -64,6 +64,44 @@ def test_exact_jacobian_is_that_of_the_reduced_residuals(C, loss):
     np.testing.assert_allclose(normal.outer, S, atol=1e-6 * np.abs(S).max())
 
 
+@pytest.mark.parametrize("C", [3, 6])
+def test_moments_of_a_near_point_replace_a_pass(C):
+    m, R, t, _, d = scene(C, P=400)
+    problem = AffineProblem(m, d)
+    theta = start(problem, R, t, 0.01)
+    there = problem.retract(theta, 0.005 * np.random.default_rng(2).normal(size=problem.dim))
+    passed = AffineProblem(m, d).linearize(there, 0, problem.n, outer=False, costs=None)
+    assert problem.reads(there)
+    problem.linearize(theta, 0, problem.n, outer=False, costs=None)
+    assert not problem.reads(there)
+    carried = problem.linearize(there, 0, problem.n, outer=False, costs=None)
+    np.testing.assert_allclose(carried.cost, passed.cost, rtol=1e-12)
+    np.testing.assert_allclose(problem.cost(there), passed.cost, rtol=1e-12)
+    np.testing.assert_allclose(carried.hessian, passed.hessian, atol=1e-12 * np.abs(passed.hessian).max())
+    size = np.sqrt(passed.hessian.diagonal().max() * passed.cost)
+    np.testing.assert_allclose(carried.gradient, passed.gradient, atol=1e-12 * size)
+
+
+def test_moments_are_not_used_where_digits_would_cancel():
+    m, R, t, _, d = scene(P=400, noise=1e-4)
+    problem = AffineProblem(m, d)
+    theta = start(problem, R, t)
+    problem.linearize(start(problem, R, t, 0.1), 0, problem.n, outer=False, costs=None)
+    assert problem.reads(theta)  # its cost is below a millionth of that of the other point
+    assert problem.cost(theta) == AffineProblem(m, d).cost(theta)
+
+
+@pytest.mark.parametrize(("loss", "most"), [("linear", 3.0), ("huber", 30.0)])
+def test_squared_loss_reads_the_tracks_at_most_three_times(loss, most):
+    m, R, t, _, d = scene(5, P=2000, noise=0.01)
+    turned = Rotation.from_rotvec(0.05 * np.random.default_rng(3).normal(size=(5, 3))).as_matrix() @ R
+    result = affine_bundle_adjustment(m, (turned, t), depths=d, loss=loss, f_scale=0.1, acceptance="full").result
+    assert result.success
+    assert result.jacobian_passes <= most
+    assert result.nit > 3  # each of which robust losses pay with a pass
+    assert loss == "linear" or result.jacobian_passes >= result.nit - 1
+
+
 def test_kaufman_has_the_same_gradient_and_another_matrix():
     m, R, t, _, d = scene(noise=0.2)
     exact, short = AffineProblem(m, d), AffineProblem(m, d, exact=False)

@@ -16,9 +16,9 @@ Two views leave one family of motions undetermined (Koenderink and van Doorn's a
 are required. The mirror image of the scene about the image plane has the same cost (Necker's reversal): the start
 decides.
 
-With the plain squared loss the blocks enter through a (2C + 1)-square moment matrix only, so one pass over the data
-would suffice in principle; but costs computed from moments lose half their digits if residuals are small, robust losses
-have no moments, and batches need few passes anyway.
+*Moments.* With the squared loss the sums over all blocks at one point give those at every other point. All tracks are
+read only where residuals cancel so much that digits are lost (`problm.vision.bundle.affine_kernels.carry`): two or
+three times in a solve of any number of steps.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ...problems.sampled import SampledProblem, SummedProblem
 from ...sampling.order import as_generator
 from ...solver.result import Result
 from ...support.reduction import sum_chunks
-from .affine_kernels import assemble, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
+from .affine_kernels import assemble, carry, costs_chunk, frame, linearize_chunk, moment_count, move, solution_chunk
 from .affine_start import check_positive, factorise, fixed_depths, given_cameras
 from .damping import camera_options
 
@@ -48,6 +48,11 @@ FIRST_DAMPING = 1.0
 """First lambda. Scenes of little depth rotate and flatten together, along a valley that Gauss-Newton steps leave.
 Measured against the usual 1e-3, 120 starts each: with cameras off by 0.1 rad the right minimum of three views is found
 95 and 79 times, of five views 114 and 108 times; by 0.05 rad 99 and 93, 120 and 118 times, in fewer iterations."""
+
+_MOST_LOSS = 100.0
+"""Largest amplification of rounding at which moments of another point replace a pass: two digits of sixteen."""
+_OVERHEAD, _PER_ROW, _PER_PRODUCT = 8e5, 5.0, 0.06
+"""Nanoseconds that batches cost besides full passes, and of a pass for each track and each of its k x k products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +99,8 @@ class AffineProblem(SummedProblem, SampledProblem):
         and elimination stays exact.
     exact
         Whether to use the exact Jacobian of the reduced functional; if not, Kaufman's approximation.
+    moments
+        Whether moments of an earlier pass may replace one over all tracks (squared loss only).
     threads, rng
         Number of threads; random seed for the order of the points.
     """
@@ -105,6 +112,7 @@ class AffineProblem(SummedProblem, SampledProblem):
         *,
         loss: Loss | None = None,
         exact: bool = True,
+        moments: bool = True,
         threads: int = 1,
         rng: np.random.Generator | int | None = 0,
     ) -> None:
@@ -118,9 +126,18 @@ class AffineProblem(SummedProblem, SampledProblem):
         super().__init__([*views, loadable(depths)], 5 * self.views - 6, rng)
         self.components = 2 * self.views - 3  # residuals of a block minus the three coordinates of its point
         self.cost_bound = self.loss.bound
+        k = 2 * self.views + 4
+        # For fewer tracks a pass is cheaper than to carry moments.
+        self._carries = moments and self.loss.is_linear and self.n > 8 * k
+        # With moments, batches save one pass of two at best.
+        self.few = self.n if self._carries else int(_OVERHEAD / (_PER_ROW + _PER_PRODUCT * k * k))
+        self._known: tuple[Array, Array] | None = None  # a point and its moments over all tracks
         self._everything: NDArray[np.int64] | None = None
         # Kept for two points: the current one and the latest trial.
         self._frames: tuple[tuple[Any, Any], tuple[Any, Any]] = ((None, None), (None, None))
+
+    fused = True
+    """The moments take a quarter of the time of a pass."""
 
     def retract(self, theta: Array, delta: Array) -> Array:
         here, new = self._frame(theta), self._empty_frame()
@@ -134,7 +151,41 @@ class AffineProblem(SummedProblem, SampledProblem):
         return float(np.abs(inverse).max()) < 1e6
 
     def linearize(self, theta: Array, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
-        (columns, first, _held), n, d = self._columns(lo, hi), hi - lo, self.dim
+        n, d = hi - lo, self.dim
+        Q, S, N, R, _ = self._frame(theta)
+        whole = n == self.n and not outer and costs is None
+        moments, products = (self._carried(theta) if whole else None), _NO_FLOAT
+        if moments is None:
+            moments, products = self._moments(theta, lo, hi, outer, costs)
+            if whole and self._carries:
+                self._known = theta, moments
+        gradient, hessian = np.empty(d), np.empty((d, d))
+        assemble(moments, R, Q, S, N, self._exact, gradient, hessian)
+        return Normal(
+            n, moments.item(0), gradient, hessian, square(products, d) if outer else None, None, CompiledCholesky
+        )
+
+    def cost(self, theta: Array) -> float:
+        moments = self._carried(theta)
+        return super().cost(theta) if moments is None else moments.item(0)
+
+    def reads(self, theta: Array) -> bool:
+        return self._carried(theta) is None
+
+    def _carried(self, theta: Array) -> Array | None:
+        """Moments over all tracks from those of the last pass; None if a pass is needed."""
+        if self._known is None or self.journal is not None:
+            return None
+        point, known = self._known
+        if point is theta:
+            return known
+        moments = np.empty(len(known))
+        Q, S, *_ = self._frame(theta)
+        return moments if carry(known, point, theta, Q, S, moments) <= _MOST_LOSS else None
+
+    def _moments(self, theta: Array, lo: int, hi: int, outer: bool, costs: Array | None) -> tuple[Array, Array]:
+        """Moments of the tracks at [lo, hi), and the products of their gradients, if requested."""
+        (columns, first, _held), d = self._columns(lo, hi), self.dim
         Q, S, N, R, T = self._frame(theta)
         count = moment_count(self.views)
 
@@ -146,12 +197,8 @@ class AffineProblem(SummedProblem, SampledProblem):
             linearize_chunk(*args, moments, products)
             return moments, products
 
-        moments, products = sum_chunks(chunk, n, CHUNK, self._threads)
-        gradient, hessian = np.empty(d), np.empty((d, d))
-        assemble(moments, R, Q, S, N, self._exact, gradient, hessian)
-        return Normal(
-            n, moments.item(0), gradient, hessian, square(products, d) if outer else None, None, CompiledCholesky
-        )
+        moments, products = sum_chunks(chunk, hi - lo, CHUNK, self._threads)
+        return moments, products
 
     def residuals(self, theta: Array) -> Array:
         """Residuals (n, 2C) of all tracks at their optimal points."""
@@ -324,16 +371,9 @@ def affine_bundle_adjustment(
     points_found, squares = problem.solution(best)
     translations = t.copy()
     translations[:, :2] = best[9 * C :].reshape(C, 2)
-    return AffineBundle(
-        best[: 9 * C].reshape(C, 3, 3).copy(),
-        translations,
-        points_found,
-        depth,
-        float(the_loss.cost(squares).sum()),
-        float(np.sqrt(squares.sum() / (C * P))),
-        result,
-        problem,
-    )
+    rotations, cost = best[: 9 * C].reshape(C, 3, 3).copy(), float(the_loss.cost(squares).sum())
+    rmse = float(np.sqrt(squares.sum() / (C * P)))
+    return AffineBundle(rotations, translations, points_found, depth, cost, rmse, result, problem)
 
 
 def _explained(error: ValueError, observations: NDArray[Any], depths: Array) -> ValueError:

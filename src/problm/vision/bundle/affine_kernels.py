@@ -17,6 +17,14 @@ it and the gradient ``r' dA x + r' dT w`` are *linear in second moments* of (x_j
 
 The pass accumulates these (weighted if there is a loss): 55 numbers for three views instead of a Jacobian
 of 6 x 9 for each point. Kaufman's shortcut drops the second term of dr, that is sum r r'.
+
+With the plain squared loss these moments say more: they determine the sums at *every* other point. From theta to
+theta + Delta the residuals become
+
+    r -> P z,  x -> x - A^+ z,  z = r + dA x + dT w           (P and A at the new point)
+
+which is linear in (x, w, r), so the new moments are ``L M L'``, and no row is read. Nothing is lost to rounding while
+the parts of z are not much larger than what is left of them; `carry` returns that ratio.
 """
 
 from __future__ import annotations
@@ -252,18 +260,75 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
         at += m
 
 
-@njit(types.void(_f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _i8, _f8[::1], _f8[:, ::1]), **OPTIONS)
-def assemble(moments, R, Q, S, N, exact, gradient, hessian):  # type: ignore[no-untyped-def]
-    """Gradient (d,) and J'J (d, d) from the moments: two for each free rotation and each step of T."""
-    C = R.shape[0] // 3
-    C2, f = 2 * C, 2 * C - 3
-    k = C2 + 4
+@njit(_f8[:, ::1](_f8[::1], _i8), **OPTIONS)
+def _unpacked(moments, k):  # type: ignore[no-untyped-def]
+    """The matrix (k, k) of moments of (x, w, r)."""
     M = np.empty((k, k))
     at = 1
     for a in range(k):
         for b in range(a + 1):
             M[a, b] = M[b, a] = moments[at]
             at += 1
+    return M
+
+
+@njit(_f8(_f8[::1], _f8[::1], _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[::1]), **OPTIONS)
+def carry(moments, old, theta, Q, S, carried):  # type: ignore[no-untyped-def]
+    """Moments of linear loss at ``theta``, with the frame Q and S, from those at ``old``.
+
+    Returns the sum of squares of the parts of z relative to that of the new residuals: how much rounding is amplified.
+    """
+    C2 = Q.shape[0]
+    k, turns = C2 + 4, 9 * (C2 // 2)
+    Z, V, L = np.zeros((C2, k)), np.zeros((3, k)), np.zeros((k, k))
+    M = _unpacked(moments, k)
+    parts = 0.0
+    for i in range(C2):
+        for a in range(3):
+            Z[i, a] = theta[9 * (i // 2) + 3 * (i % 2) + a] - old[9 * (i // 2) + 3 * (i % 2) + a]
+        Z[i, 3] = theta[turns + i] - old[turns + i]
+        Z[i, 4 + i] = 1.0
+        parts += M[4 + i, 4 + i]
+        for a in range(4):
+            parts += Z[i, a] * Z[i, a] * M[a, a]
+    for a in range(3):
+        for i in range(C2):
+            for b in range(k):
+                V[a, b] += Q[i, a] * Z[i, b]
+    for a in range(4):
+        L[a, a] = 1.0
+    for b in range(k):
+        for a in range(3):
+            for c in range(a, 3):
+                L[a, b] += S[a, c] * V[c, b]
+        for i in range(C2):
+            L[4 + i, b] = Z[i, b] - (Q[i, 0] * V[0, b] + Q[i, 1] * V[1, b] + Q[i, 2] * V[2, b])
+    at, squares = 1, 0.0
+    row = np.empty(k)  # of L M
+    for a in range(k):
+        row[:] = 0.0
+        for c in range(k):
+            for b in range(k):
+                row[b] += L[a, c] * M[c, b]
+        for b in range(a + 1):
+            s = 0.0
+            for c in range(k):
+                s += row[c] * L[b, c]
+            carried[at] = s
+            at += 1
+        if a >= 4:
+            squares += carried[at - 1]
+    carried[0] = 0.5 * squares
+    return parts / squares if squares > 0.0 else np.inf
+
+
+@njit(types.void(_f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _i8, _f8[::1], _f8[:, ::1]), **OPTIONS)
+def assemble(moments, R, Q, S, N, exact, gradient, hessian):  # type: ignore[no-untyped-def]
+    """Gradient (d,) and J'J (d, d) from the moments: two for each free rotation and each step of T."""
+    C = R.shape[0] // 3
+    C2, f = 2 * C, 2 * C - 3
+    k = C2 + 4
+    M = _unpacked(moments, k)
     rotations = 3 * (C - 1)
     # D (2, 3) of each rotation parameter: the first two rows of [e_a] R.
     D = np.zeros((rotations, 2, 3))
