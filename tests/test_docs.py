@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import doctest
-import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from problm.cli import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if not {"_build", "made"} & set(p.parts))]
@@ -23,22 +23,16 @@ def blocks(text):
     return [(m["kind"], m["body"], text[: m.start()].count("\n") + 2) for m in FENCE.finditer(text)]
 
 
-def run_console(body, folder, where):
-    """Lines ``$ problm ...`` of a console block; other commands (pip, make, git) are the reader's."""
+def run_console(body, monkeypatch, where):
+    """Lines ``$ problm ...`` of a console block, in this process; other commands (pip, make, git) are the reader's."""
     for command in re.findall(r"^\$ (.*(?:\\\n.*)*)", body, re.M):
         words = shlex.split(command.replace("\\\n", " "))
         if words[0] != "problm":
             continue
-        env = {**os.environ, "COLUMNS": "100"}
-        done = subprocess.run(
-            [sys.executable, "-m", "problm", *words[1:]],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            env=env,
-            timeout=240,
-        )
-        assert done.returncode == 0, f"{where}: {command}\n{done.stdout}{done.stderr}"
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert not left.value.code, f"{where}: {command}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -47,6 +41,7 @@ def test_examples_of(page, tmp_path, monkeypatch):
     for package in re.findall(r"^% skip-examples-without: (\w+)", text, re.M):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
     names: dict[str, object] = {"__name__": "__main__"}
     runner = doctest.DocTestRunner(optionflags=FLAGS, verbose=False)
     for kind, body, line in blocks(text):
@@ -60,7 +55,7 @@ def test_examples_of(page, tmp_path, monkeypatch):
         elif kind == "python":
             exec(compile("\n" * (line - 1) + body, str(page), "exec"), names)  # noqa: S102  our own pages
         elif kind == "console":
-            run_console(body, tmp_path, where)
+            run_console(body, monkeypatch, where)
 
 
 def test_there_are_pages_and_examples():

@@ -61,17 +61,21 @@ changes = {
     "hidden share of image 2": ((0, 0.1, 0.2, 0.3, 0.4), hidden),
     "gain of image 2": ((1, 0.8, 0.6, 0.4, 0.25), lambda image, a, rng: a * image),
 }
+pairs = []
+for seed in range(3):
+    rng = np.random.default_rng(seed)
+    truth = homography(corners, corners + rng.normal(0, 6, (4, 2)))
+    pairs.append((truth, scene(x, y), scene(*moved(np.linalg.inv(truth), x, y))))
 figure, axes = new_figure(2, 2, figsize=(9, 6.4))
 for ax, (name, (amounts, spoil)) in zip(axes.ravel(), changes.items(), strict=True):
     for loss, style in (("linear", "o-"), ("tukey", "s--")):
         medians = []
         for amount in amounts:
             errors = []
-            for seed in range(3):
+            for seed, (truth, first, second) in enumerate(pairs):
                 rng = np.random.default_rng(seed)
-                truth = homography(corners, corners + rng.normal(0, 6, (4, 2)))
-                first = scene(x, y) + rng.normal(0, 2, x.shape)
-                second = spoil(scene(*moved(np.linalg.inv(truth), x, y)), amount, rng) + rng.normal(0, 2, x.shape)
+                first = first + rng.normal(0, 2, x.shape)
+                second = spoil(second, amount, rng) + rng.normal(0, 2, x.shape)
                 warp = problm.align(np.clip(first, 0, 255) / 255, np.clip(second, 0, 255) / 255, loss=loss, threads=1)
                 wanted = np.column_stack(moved(truth, *corners.T))
                 errors.append(np.linalg.norm(warp.map(corners) - wanted, axis=1).mean())
