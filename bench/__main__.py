@@ -77,12 +77,14 @@ def execute(
 ) -> int:
     """Run the named experiments and write all their files into ``output``."""
     from .harness import environment, record
-    from .harness.report import write_report
+    from .harness.claims import write_claims
+    from .harness.report import collected, write_report
     from .harness.summary import describe
     from .paper import NAMES, experiment
 
     chosen = [experiment(n) for n in (NAMES if "all" in names else dict.fromkeys(names))]
-    files = [f"{e.name}{suffix}" for e in chosen for suffix in (".json", ".md")] + ["environment.json", "report.html"]
+    stems = [e.stem(settings) for e in chosen]
+    files = [f"{stem}{suffix}" for stem in stems for suffix in (".json", ".md")] + ["environment.json", "report.html"]
     written = Written(output)
     if (foreign := written.foreign(files)) and not force:
         print(
@@ -91,34 +93,37 @@ def execute(
             file=sys.stderr,
         )
         return 2
-    progress = Progress({e.name: e.expected_seconds for e in chosen})
+    progress = Progress({stem: e.expected_seconds for stem, e in zip(stems, chosen, strict=True)})
     output.mkdir(parents=True, exist_ok=True)
     written.claim(files)
     summaries = []
     began = time.monotonic()
-    for e in chosen:
-        started = time.monotonic()
-        records = run(e, settings, output, workers=workers, progress=progress)
-        summary = e.summarise(e, records, settings)
+    for stem, e in zip(stems, chosen, strict=True):
+        started, own = time.monotonic(), e.settings(settings)
+        records = run(e, own, output, workers=workers, progress=progress)
+        summary = e.summarise(e, records, own)
+        summary.data = "real data" if own.data else "stand-ins" if e.real else "made data"
         summaries.append(summary)
-        known = environment.describe(settings, [e], time.monotonic() - started)
+        known = environment.describe(own, [e], time.monotonic() - started)
         found = summary.as_dict()
-        record.write(output, e.name, describe(summary), found, known, quiet=True)
+        record.write(output, stem, describe(summary), found, known, quiet=True)
         if publish:  # figures are large and can be made again
             told = {k: v for k, v in found.items() if k not in ("panels", "pictures")}
-            record.write(publish, e.name, describe(summary), told, known, quiet=True)
+            record.write(publish, stem, describe(summary), told, known, quiet=True)
     progress.finish()
+    if publish:
+        write_claims(publish)
     if figures:
         from .harness.figures import draw
 
-        for summary in summaries:
-            draw(summary, output / "figures")
+        for stem, summary in zip(stems, summaries, strict=True):
+            draw(summary, output / "figures", stem)
     about = environment.describe(settings, chosen, time.monotonic() - began)
     write_atomically(output / "environment.json", json.dumps(about, indent=1))
-    write_report(summaries, about, output / "report.html")
+    write_report(collected(output), about, output / "report.html")
     written.settle(files)
-    for summary in summaries:
-        print(f"{summary.name}: {summary.verdict}. {summary.finding}")
+    for stem, summary in zip(stems, summaries, strict=True):
+        print(f"{stem}: {summary.verdict}. {summary.finding}")
     print(f"report: {output / 'report.html'}")
     failed = [f for s in summaries for f in s.failures]
     for failure in failed:

@@ -25,15 +25,9 @@ def curve(made: Made) -> Solvable:
     retract = made.manifold.retract if made.manifold is not None else None
 
     def problem(seed: int, loss: Loss) -> Problem:
-        return batched(FunctionProblem(made.fun, made.jac, made.data, dim, loss, retract=retract, rng=seed))
+        return FunctionProblem(made.fun, made.jac, made.data, dim, loss, retract=retract, rng=seed)
 
     return Solvable(problem, made.starts, extra=made)
-
-
-def batched(problem: Problem) -> Problem:
-    """The problem with batches at any size, also where they would not pay: experiments are about the method."""
-    problem.few = 0
-    return problem
 
 
 FORMULAS = {
@@ -53,7 +47,7 @@ def compiled_curve(made: Made) -> Solvable:
 
     def problem(seed: int, loss: Loss) -> Problem:
         kernel = model.curve_kernel(1, len(model.parameters), None, loss, 1)
-        return batched(CompiledProblem(kernel, list(made.data), rng=seed))
+        return CompiledProblem(kernel, list(made.data), rng=seed)
 
     return Solvable(problem, made.starts, extra=made)
 
@@ -91,7 +85,7 @@ def essential(matches: Matches, starts: Sequence[Array], *, tau: float | None = 
     loss = LINEAR if tau is None else Loss.named("truncated", tau)
 
     def problem(seed: int, loss: Loss) -> Problem:
-        return batched(two_view_problem(ESSENTIAL, columns, frame, loss, rng=seed))
+        return two_view_problem(ESSENTIAL, columns, frame, loss, rng=seed)
 
     def with_angles(seed: int, loss: Loss) -> Problem:
         return two_view_problem(ESSENTIAL_ANGLES, columns, frame, loss, rng=seed)
@@ -121,8 +115,9 @@ class _Matrix(Wrapper):
         return self.inner.linearize(self.point(x), lo, hi, **options)
 
 
-def alignment(first: Any, second: Any, start: Array | None = None, linearization: str = "esm") -> Solvable:
-    """Photometric error of a homography, from a start in pixels (by default the identity).
+def alignment(first: Any, second: Any, plane: Array, starts: Sequence[Array], linearization: str = "esm") -> Solvable:
+    """Photometric error of a homography, from starts in pixels; the cost of pixels outside is that of the average pixel
+    inside under the warp ``plane``.
 
     Batches use the averaged gradients of the paper (ESM), all pixels together the exact gradient, so that LM uses it
     throughout. With ``"esm-everywhere"``, LM averages, too. L-BFGS always gets the exact gradient: its line search
@@ -132,9 +127,8 @@ def alignment(first: Any, second: Any, start: Array | None = None, linearization
     from problm.vision.images.image import read_image
 
     image1, image2 = read_image(first, "image1"), read_image(second, "image2")
-    at = np.eye(3) if start is None else start
     probe = AlignmentProblem(image1, image2, threads=1)
-    outside = probe.sample(probe.point(at)).outside_level(LINEAR)
+    outside = probe.sample(probe.point(plane)).outside_level(LINEAR)
 
     def problem(seed: int, loss: Loss) -> Problem:
         return AlignmentProblem(
@@ -145,20 +139,28 @@ def alignment(first: Any, second: Any, start: Array | None = None, linearization
         return AlignmentProblem(image1, image2, loss=loss, outside=outside, threads=1, rng=seed)
 
     flat = Flat(lambda seed, loss: _Matrix(exact(seed, loss)), lambda p: p[:8] / p[8], _Matrix.point)  # type: ignore[arg-type,return-value]
-    instance = Solvable(problem, [probe.point(at)], flat=flat)
+    instance = Solvable(problem, [probe.point(start) for start in starts], flat=flat)
     instance.extra = {"image1": image1, "image2": image2, "problem": probe}
     return instance
 
 
-def bundle(tracks: Tracks) -> Solvable:
+def bundle(tracks: Tracks, starts: int = 1) -> Solvable:
     """Weak-perspective bundle adjustment with eliminated points: one block per point, evaluated in every pass as in the
-    paper."""
+    paper. The starts after the first move the cameras of the first once more, by 0.05 rad and a twentieth of the mean
+    depth."""
+    from scipy.spatial.transform import Rotation
+
     from problm.vision.bundle.affine import AffineProblem
 
-    start = np.concatenate([tracks.rotations.ravel(), tracks.translations[:, :2].ravel()])
+    begin = []
+    for k in range(starts):
+        rng = np.random.default_rng(k)
+        turn = Rotation.from_rotvec(rng.normal(0.0, 0.05 * (k > 0), (len(tracks.rotations), 3))).as_matrix()
+        shift = rng.normal(0.0, 0.05 * (k > 0) * np.abs(tracks.depths).mean(), (len(turn), 2))
+        begin.append(np.concatenate([(turn @ tracks.rotations).ravel(), (tracks.translations[:, :2] + shift).ravel()]))
 
     def problem(seed: int, loss: Loss) -> Problem:
         return AffineProblem(tracks.observations, tracks.depths, loss=loss, moments=False, threads=1, rng=seed)
 
     made = problem(0, LINEAR)
-    return Solvable(problem, [made.retract(start, np.zeros(made.dim))], extra=tracks)
+    return Solvable(problem, [made.retract(start, np.zeros(made.dim)) for start in begin], extra=tracks)

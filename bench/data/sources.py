@@ -10,21 +10,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .stand_ins import Matches, Tracks
+from .stand_ins import Matches, Tracks, moved_corners
 
 Array = NDArray[np.float64]
 
 PAPER_PAIRS = ("head", "hartley", "unionhouse", "oldclassicswing", "johnssonb", "napiera")
 """Image pairs of Fig. 1, in its order."""
+DINO = "dino1"
+"""The pair of the authors' own demo."""
 MORE_PAIRS = ("barrsmith", "library", "elderhalla", "sene")
 """Image pairs in place of the four of the supplement (its Fig. 4 uses pairs of ETH3D)."""
 
 
+def folder_of(name: str) -> str:
+    return "problm_dino" if name == DINO else "adelaidemrf"
+
+
 def adelaide_files(data: str, name: str) -> tuple[str, str]:
-    """The two images of a pair of AdelaideRMF."""
+    """The two images of a pair of AdelaideRMF, or of the authors' demo."""
     found = []
     for side in "AB":
-        choices = [Path(data, "adelaidemrf", f"{name}{side}.{kind}") for kind in ("png", "jpg")]
+        choices = [Path(data, folder_of(name), f"{name}{side}.{kind}") for kind in ("png", "jpg")]
         there = [p for p in choices if p.exists()]
         if not there:
             raise FileNotFoundError(f"data: neither {choices[0]} nor {choices[1].name} is there")
@@ -74,6 +80,15 @@ def strecha(data: str, pair: str, seed: int, *, within: float | None = None) -> 
     inlier = error < 2.0
     keep = np.ones(len(rows), dtype=bool) if within is None else error < within
     return Matches(x1[keep], x2[keep], K1, R, t, inlier[keep])
+
+
+def eth3d_putative(data: str, seed: int) -> Matches:
+    """The authors' own putative matches, normalised and shuffled. Neither pose nor inliers are known (both are set to
+    something), and the matches are degenerate: good for the convergence on a fixed cost only."""
+    rows = np.loadtxt(Path(data, "eth3d_putative", "putative.txt"), skiprows=1)
+    rows = rows[np.random.default_rng(seed).permutation(len(rows))]
+    nothing = np.zeros(len(rows), dtype=bool)
+    return Matches(rows[:, :2].copy(), rows[:, 2:4].copy(), np.eye(3), np.eye(3), np.array([1.0, 0.0, 0.0]), nothing)
 
 
 def strecha_cameras(data: str, scene: str) -> list[tuple[Array, Array]]:
@@ -147,31 +162,28 @@ def _normalised(camera: object, xy: Array) -> Array:
     return ray
 
 
-def plane_start(data: str, name: str, offset: float, seed: int, shape: tuple[int, ...]) -> Array:
-    """A start for aligning a pair: the homography of its largest labelled plane, corners moved by ``offset`` widths.
+def plane(data: str, name: str, shape: tuple[int, ...]) -> Array:
+    """The homography (3, 3) of the largest labelled group of matches of a pair.
 
-    From the identity every method ends somewhere else on these wide pairs; near the plane there is a minimum to find.
-    ``shape`` is that of image 1 as used, possibly halved.
+    Groups are planes; those of ``head`` and of the authors' pair are validation points. From the identity
+    every method ends somewhere else on these wide pairs; near the plane there is a minimum to find. ``shape`` is that
+    of image 1 as used, possibly halved.
     """
     from problm.vision.images.image import read_image
 
-    from .stand_ins import homography_between
-
-    rows = np.loadtxt(Path(data, "adelaidemrf", f"{name}_pts.txt"))
+    rows = np.loadtxt(Path(data, folder_of(name), f"{name}_pts.txt"))
     labels = rows[:, 6].astype(int)
-    if name == "head":  # its labels mark validation points, not planes
-        chosen = np.ones(len(rows), dtype=bool)
-    else:
-        chosen = labels == np.argmax(np.bincount(labels)[1:]) + 1
+    chosen = labels == np.argmax(np.bincount(labels)[1:]) + 1
     # Pixel x of an image halved k times is centred at 2^k (x + 1/2) - 1/2 of the full one.
     factor = round(read_image(adelaide_files(data, name)[0], "image1").shape[1] / shape[1])
     first, second = ((rows[chosen, k : k + 2] + 0.5) / factor - 0.5 for k in (0, 3))
-    matrix = _fit_homography(first, second)
-    height, width = shape[:2]
-    corners = np.array([[0.0, 0.0], [width, 0.0], [width, height], [0.0, height]])
-    moved = corners @ matrix[:, :2].T + matrix[:, 2]
-    shift = np.random.default_rng([seed, *name.encode()]).normal(0.0, offset * width, (4, 2))
-    return homography_between(corners, moved[:, :2] / moved[:, 2:] + shift)
+    return _fit_homography(first, second)
+
+
+def plane_start(data: str, name: str, offset: float, seed: int, shape: tuple[int, ...]) -> Array:
+    """A start for aligning a pair: the homography `plane`, corners moved by ``offset`` widths."""
+    rng = np.random.default_rng([seed, *name.encode()])
+    return moved_corners(plane(data, name, shape), shape, offset, rng)
 
 
 def _fit_homography(a: Array, b: Array) -> Array:

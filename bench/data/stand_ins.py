@@ -93,6 +93,14 @@ def homography_between(a: Array, b: Array) -> Array:
     return matrix / matrix[2, 2]
 
 
+def moved_corners(matrix: Array, shape: tuple[int, ...], offset: float, rng: np.random.Generator) -> Array:
+    """The homography whose images of the corners lie ``offset`` widths (standard deviation) from those of another."""
+    height, width = shape[:2]
+    corners = np.array([[0.0, 0.0], [width, 0.0], [width, height], [0.0, height]])
+    mapped = corners @ matrix[:, :2].T + matrix[:, 2]
+    return homography_between(corners, mapped[:, :2] / mapped[:, 2:] + rng.normal(0.0, offset * width, (4, 2)))
+
+
 def _look(plane: Array, warp: Array, height: int, width: int, margin: int) -> Array:
     """The plane as seen by a camera whose pixels are ``warp`` times those of the plane."""
     y, x = np.mgrid[:height, :width].astype(float)

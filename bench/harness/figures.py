@@ -13,19 +13,20 @@ from problm.support.files import write_atomically, write_with
 from .summary import Panel, Picture, Summary
 
 
-def draw(summary: Summary, folder: Path) -> list[Path]:
-    """Draw all panels and pictures; return the files."""
+def draw(summary: Summary, folder: Path, stem: str | None = None) -> list[Path]:
+    """Draw all panels and pictures; return the files, whose names begin with ``stem``, by default the experiment's."""
+    begin = stem or summary.name
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, panel in enumerate(summary.panels, 1):
         figure = _figure(panel)
-        stem = folder / f"{summary.name}-{number:02d}-{slug(panel.title)}"
+        name = folder / f"{begin}-{number:02d}-{slug(panel.title)}"
         for kind in ("svg", "png"):
-            path = stem.with_suffix(f".{kind}")
+            path = name.with_suffix(f".{kind}")
             write_with(path, partial(figure.savefig, format=kind, dpi=150))
             written.append(path)
     for picture in summary.pictures:
-        written += _pictures(picture, folder / f"{summary.name}-{slug(picture.title)}")
+        written += _pictures(picture, folder / f"{begin}-{slug(picture.title)}")
     return written
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from problm.solver.result import Status
+
 from .profiles import cost_profile, data_profile, performance_profile
-from .run import Method, Record
+from .run import SEEDS, Method, Record
 from .summary import Panel, Series, Table
 from .traces import best_costs, bootstrap_noise, by_method, cost_at, median, quantile, seconds_to, total_units, units_to
 
@@ -54,6 +56,7 @@ def levels_table(
         rows.append([
             method.label,
             f"{len(found)}/{len(runs)}",
+            None if method.peer else f"{sum(by_limit(r) for r in runs)}/{len(runs)}",
             1e3 * median(seconds_to(r, c) for r, c in traced),
             median(units_to(r, c) for r, c in traced),
             1e3 * median(r["total_seconds"] for r in found),
@@ -64,6 +67,7 @@ def levels_table(
     columns = [
         "method",
         "found the best minimum" if reference == "best" else "ended as low as LM",
+        "ended by a limit",
         f"ms to {level:.7g} F*",
         f"passes to {level:.7g} F*",
         "ms to its stop",
@@ -74,7 +78,7 @@ def levels_table(
     which = "the lowest cost found" if reference == "best" else "where LM ends from the same start"
     note = (
         f"Medians over the runs that ended within {SAME:.1%} of F*, {which}. A pass: one evaluation of all "
-        "residuals; a Jacobian counts as three."
+        "residuals; a Jacobian counts as three. *Ended by a limit*: of iterations or time, over all runs."
     )
     return Table(title, columns, rows, note)
 
@@ -89,7 +93,7 @@ def ratios_to(
     measure: Measure,
     slow: Sequence[str] | None = None,
     reference: str = "best",
-) -> list[float]:
+) -> dict[tuple[str, int], float]:
     """Ratio of what the better LM needs (or the reference) to what ``fast`` needs, for each case and start from which
     both arrive."""
     goal, slow = goals(records, reference), slow or _lms(reference)
@@ -98,11 +102,11 @@ def ratios_to(
         key = (r["case"], r["start"])
         if "cost" in r and r["method"] in (fast, *slow) and key in goal:
             needed.setdefault(key, {})[r["method"]] = measure(r, level * goal[key])
-    out = []
-    for row in needed.values():
+    out = {}
+    for key, row in needed.items():
         lm = min((row[s] for s in slow if s in row), default=math.inf)
         if math.isfinite(lm) and math.isfinite(row.get(fast, math.inf)) and lm > 0 and row[fast] > 0:
-            out.append(lm / row[fast])
+            out[key] = lm / row[fast]
     return out
 
 
@@ -111,7 +115,7 @@ def speedup(records: Sequence[Record], fast: str, level: float = 1.01, reference
     seconds, passes = (
         ratios_to(records, fast, level, measure, reference=reference) for measure in (seconds_to, units_to)
     )
-    return {"seconds": median(seconds), "passes": median(passes), "count": len(passes)}
+    return {"seconds": median(seconds.values()), "passes": median(passes.values()), "count": len(passes)}
 
 
 def guarded(
@@ -121,22 +125,67 @@ def guarded(
     rng = np.random.default_rng(0)
     out = {}
     for unit, measure in (("passes", units_to), ("seconds", seconds_to)):
-        found = ratios_to(records, fast, level, measure, reference=reference)
+        found = list(ratios_to(records, fast, level, measure, reference=reference).values())
         noise = bootstrap_noise(median, found, rng)
         out[f"{name}, LM / {fast}, {unit} to {level:.7g} F*"] = {"value": median(found), "noise": noise}
     return out
 
 
+def spread_of(values: Sequence[float], unit: str = "") -> str:
+    """Median (least to greatest) as text."""
+    if not values:
+        return "no figure: no pair of runs arrived"
+    shown = [f"{v:.0%}" if unit == "%" else f"{v:.2g}" for v in (median(values), min(values), max(values))]
+    return f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+
+def gained(records: Sequence[Record], fast: str, level: float = 1.01, reference: str = "best") -> list[float]:
+    """LM's seconds to the level over those of another method: the median over the starts of each seed."""
+    return by_seed(ratios_to(records, fast, level, seconds_to, reference=reference))
+
+
+def by_seed(ratios: Mapping[tuple[str, int], float]) -> list[float]:
+    """The median over the cases and starts of each seed."""
+    parts = [[v for (_, start), v in ratios.items() if start % SEEDS == k] for k in range(SEEDS)]
+    return [median(part) for part in parts if part]
+
+
+def wins(records: Sequence[Record], fast: str, level: float = 1.01, reference: str = "best") -> tuple[int, int]:
+    """Number of starts from which a method is at the level before the better LM, and of those from which one is."""
+    goal = goals(records, reference)
+    needed: dict[tuple[str, int], dict[str, float]] = {}
+    for r in records:
+        key = (r["case"], r["start"])
+        if "cost" in r and r["method"] in (fast, *_lms(reference)) and key in goal:
+            needed.setdefault(key, {})[r["method"]] = seconds_to(r, level * goal[key])
+    pairs = [(row.pop(fast, math.inf), min(row.values(), default=math.inf)) for row in needed.values()]
+    arrived = [(ours, lm) for ours, lm in pairs if math.isfinite(min(ours, lm))]
+    return sum(ours < lm for ours, lm in arrived), len(arrived)
+
+
+def all_or_some(count: int, total: int) -> str:
+    """The verdict on a claim that is to hold always."""
+    return "agrees" if count == total else "agrees in part" if 2 * count > total else "disagrees"
+
+
+def verdict_on(values: Sequence[float], others: Sequence[float] = (), least: float = 1.2) -> str:
+    """The verdict on "faster than LM" from the ratios of each seed: the median says whether, and all must say the same
+    for the claim to agree in full; ``others``, of our default, can only make it agree in part."""
+    if values and median(values) >= least and min(values) > 1.0:
+        return "agrees"
+    if (values and median(values) >= least) or (others and median(others) >= least and min(others) > 1.0):
+        return "agrees in part"
+    return "disagrees"
+
+
+def by_limit(record: Record) -> bool:
+    """Whether the run ended by a limit of iterations or time."""
+    return record["status"] in (Status.MAX_ITER, Status.TIME)
+
+
 def times(ratio: float) -> str:
     """A ratio as text; runs that never arrive have none."""
     return f"{ratio:.2g} times" if math.isfinite(ratio) else "an unknown number of times (no pair of runs arrived)"
-
-
-def verdict_of(paper_ratio: float, default_ratio: float, least: float = 1.2) -> str:
-    """Whether the claim "faster than LM" holds: for the paper's own method, or only for ours."""
-    if paper_ratio >= least:
-        return "agrees"
-    return "agrees in part" if default_ratio >= least else "disagrees"
 
 
 def cost_profiles(title: str, records: Sequence[Record], methods: Sequence[Method], budget: float) -> Panel:
@@ -156,11 +205,12 @@ def cost_profiles(title: str, records: Sequence[Record], methods: Sequence[Metho
     )  # fmt: skip
 
 
-def share_within(records: Sequence[Record], method: str, budget: float, tau: float = 1.01) -> float:
-    """Share of a method's runs with a cost of at most tau f* at the end of the budget."""
+def shares_within(records: Sequence[Record], method: str, budget: float, tau: float = 1.01) -> list[float]:
+    """Share of a method's runs with a cost of at most tau f* at the end of the budget, for each seed."""
     best = best_costs(records)
     runs = [r for r in records if r["method"] == method and "cost" in r]
-    return sum(cost_at(r, budget) <= tau * best[r["case"]] for r in runs) / len(runs) if runs else math.nan
+    parts = [[r for r in runs if r["start"] % SEEDS == k] for k in range(SEEDS)]
+    return [sum(cost_at(r, budget) <= tau * best[r["case"]] for r in part) / len(part) for part in parts if part]
 
 
 def time_profiles(title: str, records: Sequence[Record], methods: Sequence[Method], level: float = 1.01) -> list[Panel]:

@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,6 +42,8 @@ from .progress import Progress
 
 Record = dict[str, Any]
 SCALES = ("check", "default", "paper")
+SEEDS = 5
+"""Start k belongs to seed k mod 5: figures are computed for each seed apart, and given with their spread."""
 WALL_CLOCK = time.perf_counter
 _WARM_UP = {"max_iter": 4}
 
@@ -148,6 +150,16 @@ class Experiment:
     timed: bool = True
     expected_seconds: float = 60.0
     """Expected seconds at the default scale, only for the estimate of the remaining time."""
+    real: bool = True
+    """Whether there are real data for it; otherwise it always runs on made data."""
+
+    def settings(self, given: Settings) -> Settings:
+        """The settings that apply: without the folder of real data if there are none for this experiment."""
+        return given if self.real else replace(given, data=None)
+
+    def stem(self, given: Settings) -> str:
+        """Name of the files of its results: runs on real data and on stand-ins are kept beside each other."""
+        return f"{self.name}-real" if self.settings(given).data else self.name
 
     def available(self) -> dict[str, tuple[Method, str]]:
         """The methods that can run here, with their versions."""
@@ -187,12 +199,14 @@ def run(
     progress: Progress | None = None,
 ) -> list[Record]:  # fmt: skip
     """Run what the journal in ``output`` does not hold yet; return all records."""
+    settings = experiment.settings(settings)
+    stem = experiment.stem(settings)
     cases = list(experiment.cases(settings))
     todo = list(tasks(experiment, cases, settings))
-    with Journal(output / "raw" / f"{experiment.name}.jsonl", fingerprint(experiment, settings)) as journal:
+    with Journal(output / "raw" / f"{stem}.jsonl", fingerprint(experiment, settings)) as journal:
         left = [t for t in todo if t.key not in journal.records]
         if progress is not None:
-            progress.begin(experiment.name, len(todo), len(todo) - len(left), experiment.expected_seconds)
+            progress.begin(stem, len(todo), len(todo) - len(left), experiment.expected_seconds)
         workers = workers or os.cpu_count() or 1
         runner = _serial if experiment.timed or workers == 1 else _parallel
         for record in runner(experiment, settings, cases, left, workers):

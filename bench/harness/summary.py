@@ -27,6 +27,8 @@ class Series:
     """Constant from one point to the next."""
     marker: bool = False
     """Points without a line."""
+    bars: bool = False
+    """Bars, beside those of the other series; x counts the panel's categories from 0."""
 
 
 @dataclass
@@ -41,6 +43,10 @@ class Panel:
     log_y: bool = False
     y_range: tuple[float, float] | None = None
     """Range of a linear axis; by default that of the data."""
+    categories: list[str] = field(default_factory=list)
+    """Names of the places 0, 1, ... of the x axis, for bars."""
+    caption: str = ""
+    """What the paper claims, and what we found; by default that of the whole experiment."""
 
 
 @dataclass
@@ -61,6 +67,24 @@ class Table:
 
 
 @dataclass
+class Claim:
+    """A sentence of the paper and what we found: a row of the page "The paper, reproduced"."""
+
+    key: str
+    """Name that runs on real data and on stand-ins share."""
+    where: str
+    """Figure or section of the paper."""
+    text: str
+    found: str
+    """Our figure, with its spread over the seeds."""
+    verdict: str
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"verdict={self.verdict!r}; choose one of {VERDICTS}")
+
+
+@dataclass
 class Summary:
     name: str
     title: str
@@ -75,6 +99,9 @@ class Summary:
     """What must not get worse: name -> {"value", "noise"}; higher is better, noise is relative."""
     failures: list[str] = field(default_factory=list)
     """Runs that ended in an exception."""
+    claims: list[Claim] = field(default_factory=list)
+    data: str = ""
+    """What it was measured on: real data, stand-ins for them, or data that are always made."""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -119,7 +146,7 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> st
 def describe(summary: Summary) -> list[str]:
     """Title, claim, finding and tables, as paragraphs of Markdown."""
     parts = [
-        f"# {summary.title}: {summary.figures}",
+        f"# {summary.title}: {summary.figures}" + (f", {summary.data}" if summary.data else ""),
         f"**The paper:** {summary.claim}",
         f"**Measured ({summary.verdict}):** {summary.finding}",
     ]

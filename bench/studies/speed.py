@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.instances import FORMULAS, compiled_curve
+from ..data.instances import compiled_curve
 from ..data.problems import double_gaussian, exponential
 from ..harness import environment, record
 from ..harness.methods import Solvable
@@ -28,46 +28,14 @@ from ..harness.progress import Progress
 from ..harness.run import WALL_CLOCK, Case, Experiment, Method, Outcome, Record, Settings, run, single_thread
 from ..harness.summary import markdown_table
 from ..harness.traces import best_costs, good, reached
-from ..peers import jaxopt_peer, optimistix_peer, pyceres_peer, scipy_peer, timed, version_of
+from ..peers import jaxopt_peer, optimistix_peer, pyceres_peer, scipy_peer, version_of
+from ..peers.ours import fitting, formula_of
 
 LEVEL = 1.001
 CURVES = {"exponential": exponential, "double Gaussian + line": double_gaussian}
 PEERS = (scipy_peer.LM, scipy_peer.TRF, optimistix_peer.METHOD, jaxopt_peer.GN, jaxopt_peer.LM, pyceres_peer.METHOD)
 SMALL = (50, 200, 1000, 10_000)
 """Sizes at which we should not be slower than SciPy."""
-
-
-def formula_of(instance: Solvable) -> Any:
-    """The instance's curve as a compiled formula, made once: differentiating counts as compiling, excluded for all."""
-    import problm
-
-    kept = instance.__dict__
-    if "_formula" not in kept:
-        kept["_formula"] = problm.formula(FORMULAS[instance.extra.name])
-    return kept["_formula"]
-
-
-def _ours(**settings: Any) -> Any:
-    """The whole public call on a formula: checks, solve, certificate."""
-
-    def call(instance: Solvable, start: int, seed: int, options: Mapping[str, Any]) -> Outcome:
-        from problm.api.curve_fit import fit
-
-        x, y = instance.extra.data
-        model = formula_of(instance)
-        result, seconds = timed(
-            lambda: fit(model, x, y, instance.starts[start], threads=1, rng=seed, keep_path=True, **settings)
-        )
-        before = seconds - result.seconds
-        h = result.history
-        return Outcome(
-            seconds=[s + before for s in h.seconds], path=h.path, batch=h.batch_size, residual_passes=h.residual_passes,
-            jacobian_passes=h.jacobian_passes, status=int(result.status), total_seconds=seconds,
-            total_residual_passes=result.residual_passes, total_jacobian_passes=result.jacobian_passes, x=result.x,
-            extra={"certified": result.certified},
-        )  # fmt: skip
-
-    return call
 
 
 def _row_of(call: Any, calls: int = 9) -> tuple[Any, float]:
@@ -134,8 +102,8 @@ def _as_curve(instance: Solvable) -> tuple[Any, Any]:
     return f, jac
 
 
-DEFAULT = Method("problm", "ProBLM", _ours(), "#d55e00")
-OWN_LM = Method("problm-lm", "ProBLM, plain LM", _ours(method="lm"), "#000000")
+DEFAULT = Method("problm", "ProBLM", fitting(), "#d55e00")
+OWN_LM = Method("problm-lm", "ProBLM, plain LM", fitting(method="lm"), "#000000")
 SMALL_FORMULA = Method("curve_fit-formula", "problm.curve_fit, formula", _front_door_formula)
 SMALL_JACOBIAN = Method("curve_fit-jacobian", "problm.curve_fit, NumPy function and Jacobian", _front_door(True))
 SMALL_FUNCTION = Method("curve_fit-function", "problm.curve_fit, NumPy function", _front_door(False))

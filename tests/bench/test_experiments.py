@@ -226,7 +226,8 @@ def test_experiments_run_from_end_to_end(name, tmp_path, capsys):
     assert all(len(row) == len(t["columns"]) for t in summary["tables"] for row in t["rows"])
     for file in (f"{name}.md", "report.html", "environment.json", f"raw/{name}.jsonl"):
         assert (tmp_path / file).stat().st_size > 0
-    assert {p.name for p in public.iterdir()} == {f"{name}.md", f"{name}.json"}
+    assert {p.name for p in public.iterdir()} == {f"{name}.md", f"{name}.json", "claims.md", "claims.json"}
+    assert all(claim["found"] in (public / "claims.md").read_text() for claim in summary["claims"])
     assert "stand-ins, scale check; seed 11" in (public / f"{name}.md").read_text()
     assert "panels" not in json.loads((public / f"{name}.json").read_text())["data"]
 
@@ -244,7 +245,8 @@ def test_real_data_are_read():
     assert m.inlier.sum() == 1312  # as its pairs.csv counts
     tracks = sources.castle_tracks(DATA, 3, None, 0)
     assert tracks.observations.shape == (3, 818, 2)
-    for name in (*sources.PAPER_PAIRS, *sources.MORE_PAIRS):
+    assert len(sources.eth3d_putative(DATA, 0).x1) == 5000
+    for name in (*sources.PAPER_PAIRS, *sources.MORE_PAIRS, sources.DINO):
         assert all(Path(p).exists() for p in sources.adelaide_files(DATA, name))
     with pytest.raises(FileNotFoundError, match="nosuchpair"):
         sources.adelaide_files(DATA, "nosuchpair")

@@ -7,7 +7,9 @@ import doctest
 import bench.harness.profiles
 import numpy as np
 import pytest
+from bench.harness.findings import by_limit, gained, shares_within, spread_of, verdict_on, wins
 from bench.harness.profiles import cost_profile, data_profile, performance_profile
+from bench.harness.run import SEEDS
 
 INF = np.inf
 
@@ -63,3 +65,23 @@ def test_profiles_never_fall():
 
 def test_examples():
     assert doctest.testmod(bench.harness.profiles).failed == 0
+
+
+def test_figures_are_computed_for_each_seed_apart():
+    def record(method, start, seconds):
+        trace = {"seconds": [0.0, seconds], "cost": [9.0, 1.0], "final": 1.0, "status": 1}
+        return {"case": "a", "method": method, "start": start, **trace}
+
+    runs = [record("lm", k, 4.0) for k in range(7)] + [record("fast", k, 1.0 + (k % SEEDS == 2)) for k in range(7)]
+    assert gained(runs, "fast") == [4.0, 4.0, 2.0, 4.0, 4.0]
+    assert spread_of(gained(runs, "fast")) == "4 (2 to 4)"
+    assert wins(runs, "fast") == (7, 7)
+    assert verdict_on([1.3, 1.2, 1.4]) == "agrees"
+    assert verdict_on([1.3, 0.9, 1.4]) == "agrees in part"  # not for every seed
+    assert verdict_on([1.0, 1.1], [5.0, 4.0]) == "agrees in part"  # for our default only
+    assert verdict_on([], []) == "disagrees"
+    assert shares_within(runs, "fast", 1.5) == [1.0, 1.0, 0.0, 1.0, 1.0]
+
+
+def test_runs_that_end_by_a_limit_are_marked():
+    assert [by_limit({"status": s}) for s in (1, 2, 0, -3, -1)] == [False, False, True, True, False]

@@ -15,9 +15,11 @@ import subprocess
 
 import numpy as np
 import pytest
+from bench.harness import record
+from bench.harness.claims import write_claims
 from bench.harness.figures import draw, slug
-from bench.harness.report import embedded, page, write_report
-from bench.harness.summary import Panel, Picture, Series, Summary, Table, describe, shown
+from bench.harness.report import collected, embedded, page, write_report
+from bench.harness.summary import Claim, Panel, Picture, Series, Summary, Table, describe, shown
 
 NASTY = '</script><img src=x onerror="document.title=\'broken\'"> & "quotes" <b>@@DATA@@</b>'
 ABOUT = {
@@ -69,7 +71,7 @@ def test_embedded_json_cannot_end_its_element():
 
 
 def test_the_page_stands_alone(summary, tmp_path):
-    text = page([summary], ABOUT)
+    text = page([summary.as_dict()], ABOUT)
     without_data = re.sub(r'<script type="application/json".*?</script>', "", text, flags=re.S)
     links = set(re.findall(r"https?://[^\s\"'<>]+", without_data))
     assert links == {"http://www.w3.org/2000/svg"}  # a name, never fetched
@@ -77,7 +79,7 @@ def test_the_page_stands_alone(summary, tmp_path):
     assert "default-src 'none'" in text
     assert text.count("@@") == text.count("@@DATA@@") * 2  # only the one in the data, as it came
     assert NASTY not in text
-    path = write_report([summary], ABOUT, tmp_path / "deep" / "report.html")
+    path = write_report([summary.as_dict()], ABOUT, tmp_path / "deep" / "report.html")
     assert path.read_text(encoding="utf-8") == text
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
 
@@ -182,7 +184,7 @@ def browse(chromium, path, tmp_path, *flags):
 @pytest.mark.parametrize("width", [1280, 420], ids=["desk", "phone"])
 def test_the_page_works_in_a_browser(chromium, summary, tmp_path, width):
     path = tmp_path / "report.html"
-    path.write_text(page([summary], ABOUT).replace("</body>", PROBE + "</body>"), encoding="utf-8")
+    path.write_text(page([summary.as_dict()], ABOUT).replace("</body>", PROBE + "</body>"), encoding="utf-8")
     done = browse(chromium, path, tmp_path, f"--window-size={width},900", "--dump-dom")
     assert "CONSOLE" not in done.stderr
     match = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, flags=re.S)
@@ -219,7 +221,7 @@ def test_screenshots_show_curves_in_light_and_dark(chromium, summary, tmp_path):
     for theme in ("light", "dark"):
         path = tmp_path / f"{theme}.html"
         script = f"<script>document.documentElement.dataset.theme = '{theme}';</script>"
-        path.write_text(page([summary], ABOUT).replace("</body>", script + "</body>"), encoding="utf-8")
+        path.write_text(page([summary.as_dict()], ABOUT).replace("</body>", script + "</body>"), encoding="utf-8")
         picture = tmp_path / f"{theme}.png"
         browse(chromium, path, tmp_path, "--window-size=1000,1100", f"--screenshot={picture}")
         with Image.open(picture) as image:
@@ -231,3 +233,32 @@ def test_screenshots_show_curves_in_light_and_dark(chromium, summary, tmp_path):
     for shot in shots.values():
         assert (np.abs(shot - orange).max(axis=2) < 60).sum() > 100
         assert len(np.unique(shot.reshape(-1, 3), axis=0)) > 50
+
+
+def test_running_one_experiment_again_keeps_the_others(summary, tmp_path):
+    from dataclasses import replace
+
+    for stem, verdict in (("essential", "agrees"), ("alignment-real", "disagrees"), ("essential", "disagrees")):
+        known = {"when": "now", "commit": "abc", "seconds": 1.0}
+        record.write(tmp_path, stem, ["# A"], replace(summary, name=stem, verdict=verdict).as_dict(), known, quiet=True)
+    found = collected(tmp_path)
+    assert [(s["stem"], s["verdict"]) for s in found] == [("alignment-real", "disagrees"), ("essential", "disagrees")]
+    assert '"stem":"essential"' in page(found, ABOUT)
+
+
+def test_claims_are_joined_over_real_and_made_data(summary, tmp_path):
+    from dataclasses import replace
+
+    known = {"when": "2026-01-01", "commit": "abc", "seconds": 1.0}
+    for stem, verdict in (("essential-real", "disagrees"), ("essential", "agrees")):
+        claims = [
+            Claim("x", "Fig. 2a", "Faster", f"{stem}: 1.5", verdict),
+            Claim("y", "Section 1", "Any", "-", "agrees"),
+        ]
+        record.write(tmp_path, stem, ["# A"], replace(summary, claims=claims).as_dict(), known, quiet=True)
+    write_claims(tmp_path)
+    lines = [line for line in (tmp_path / "claims.md").read_text().splitlines() if line.startswith("| ")]
+    assert lines[1] == "| Section 1 | Any | - | - | **agrees** |"  # sections before figures
+    assert lines[2] == "| Fig. 2a | Faster | essential-real: 1.5 | essential: 1.5 | **disagrees**; stand-ins: agrees |"
+    with pytest.raises(ValueError, match="verdict"):
+        Claim("x", "Fig. 2a", "Faster", "", "perhaps")

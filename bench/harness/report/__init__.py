@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from problm.support.files import write_atomically
-
-from ..summary import Summary
 
 _HERE = Path(__file__).parent
 TITLE = "ProBLM: the paper, reproduced"
@@ -29,13 +27,28 @@ def embedded(value: Any) -> str:
     return text
 
 
-def page(summaries: Sequence[Summary], about: dict[str, Any]) -> str:
-    """The report as a string."""
+def collected(folder: Path) -> list[dict[str, Any]]:
+    """The summaries of all experiments whose results are in the folder, in the order of the paper, each with when and
+    at which commit it was measured: running one again replaces its part of the report only."""
+    from ...paper import NAMES
+
+    found = []
+    for stem in (s for name in NAMES for s in (f"{name}-real", name)):
+        path = folder / f"{stem}.json"
+        if path.exists():
+            content = json.loads(path.read_text(encoding="utf-8"))
+            about = {key: content["about"].get(key) for key in ("when", "commit", "seconds", "settings")}
+            found.append({**content["data"], "stem": stem, "about": about})
+    return found
+
+
+def page(summaries: Sequence[Mapping[str, Any]], about: dict[str, Any]) -> str:
+    """The report as a string; ``summaries`` are summaries as dicts."""
     parts = {
         "TITLE": html.escape(TITLE),
         "STYLE": (_HERE / "report.css").read_text(encoding="utf-8"),
         "SCRIPT": (_HERE / "report.js").read_text(encoding="utf-8"),
-        "DATA": embedded({"summaries": [s.as_dict() for s in summaries], "about": about}),
+        "DATA": embedded({"summaries": list(summaries), "about": about}),
     }
     text = (_HERE / "template.html").read_text(encoding="utf-8")
     # In one pass, so that the name of a placeholder in the data is not replaced.
@@ -43,7 +56,7 @@ def page(summaries: Sequence[Summary], about: dict[str, Any]) -> str:
     return "".join(parts[p] if i % 2 else p for i, p in enumerate(pieces))
 
 
-def write_report(summaries: Sequence[Summary], about: dict[str, Any], path: Path) -> Path:
+def write_report(summaries: Sequence[Mapping[str, Any]], about: dict[str, Any], path: Path) -> Path:
     """Write the page atomically; return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page(summaries, about))

@@ -252,19 +252,20 @@
   const about = data.about, m = about.machine || {};
   content.append(element("p", { class: "note" },
     `Measured ${about.when || ""} on ${m.processor || "?"}, ${m.cores || "?"} cores, one thread for every method; times are CPU times; ` +
-    `${(about.settings || {}).data || ""}, scale “${(about.settings || {}).scale || ""}”, seed ${(about.settings || {}).seed}. ` +
+    `scale “${(about.settings || {}).scale || ""}”, seed ${(about.settings || {}).seed}. ` +
     "Costs over all residuals are computed outside the clock. Lines end where a method stopped; tap a legend entry to hide it."));
-  const overview = { title: "Overview", columns: ["experiment", "figures", "paper's claim and measurement"], rows: data.summaries.map((s) => [s.title, s.figures, s.verdict]), note: "" };
-  content.append(...sortable(overview, (cell, i, k) => (k === 0 ? element("a", { href: `#${data.summaries[i].name}` }, cell) : k === 2 ? verdict(cell) : cell)));
+  const overview = { title: "Overview", columns: ["experiment", "figures", "data", "paper's claim and measurement"], rows: data.summaries.map((s) => [s.title, s.figures, s.data || "", s.verdict]), note: "" };
+  content.append(...sortable(overview, (cell, i, k) => (k === 0 ? element("a", { href: `#${data.summaries[i].stem || data.summaries[i].name}` }, cell) : k === 3 ? verdict(cell) : cell)));
   for (const s of data.summaries) {
-    const section = element("section", { id: s.name },
-      element("h2", {}, s.title, " ", element("small", {}, s.figures)),
+    const section = element("section", { id: s.stem || s.name },
+      element("h2", {}, s.title, " ", element("small", {}, [s.figures, s.data].filter(Boolean).join("; "))),
       element("p", { class: "claim" }, element("b", {}, "The paper: "), s.claim),
       element("p", {}, element("b", {}, "Measured: "), verdict(s.verdict), ". ", s.finding));
     if (s.panels.length) section.append(element("div", { class: "panels" }, ...s.panels.map(chart)));
     for (const p of s.pictures) section.append(...pictures(p));
     for (const t of s.tables) section.append(...sortable(t));
     if (s.failures.length) section.append(element("h3", {}, "Runs that failed"), element("ul", {}, ...s.failures.map((f) => element("li", {}, f))));
+    if (s.about) section.append(element("p", { class: "note" }, `Measured ${s.about.when}, commit ${s.about.commit || "unknown"}, scale “${(s.about.settings || {}).scale}”, ${s.about.seconds} s.`));
     content.append(section);
   }
   const versions = Object.entries(about.versions || {}).map(([name, v]) => [name, v]);
