@@ -201,7 +201,7 @@ class _Sample:
             gained = float(at.cost.sum() - there.cost.sum())
             if not gained > _RATIO * predicted - 1e-12 * float(at.cost.sum()):
                 return None
-            rows = self._needed(at, there, step, hessian) or rows
+            rows = max(rows, self._needed(at, there, step, hessian))
             theta, at = trial, there
             if self._distance(there) > _NEAR:
                 continue
@@ -224,7 +224,7 @@ class _Sample:
 
     def _needed(self, at: Runs, there: Runs, step: Array, hessian: Array) -> float:
         """Number of rows for which the error of the estimate will be small, from the last step; 0 if that was too short
-        to tell.
+        to tell. The largest of several counts: the error depends on the direction of the step.
 
         The error grows as the length of the step over all rows, or as its square if second derivatives are known, and
         falls as the root of the number of rows; the length falls as that root, too.
