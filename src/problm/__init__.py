@@ -63,6 +63,8 @@ _WHERE = {
     "write_bal": "vision.bundle.bal",
     "read_colmap": "vision.bundle.colmap",
     "write_colmap": "vision.bundle.colmap",
+    "MapReduce": "distributed.map_reduce",
+    "Partitions": "data.partitions",
     "Result": "solver.result",
     "Status": "solver.result",
     "Loss": "losses",
@@ -88,7 +90,9 @@ if TYPE_CHECKING:
     from .api.likelihoods.censored import fit_censored as fit_censored
     from .api.separable_fit import SeparableFit as SeparableFit
     from .api.separable_fit import separable_fit as separable_fit
+    from .data.partitions import Partitions as Partitions
     from .data.tables import read_columns as read_columns
+    from .distributed.map_reduce import MapReduce as MapReduce
     from .inference.fit import Fit as Fit
     from .losses import Loss as Loss
     from .models.formula import formula as formula

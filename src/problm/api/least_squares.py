@@ -136,8 +136,9 @@ def least_squares(
         single row, get exact derivatives and run on their device (see `problm.problems.backends`).
     max_memory : int or str, optional
         Memory for data from files, in bytes or as text such as ``"2GB"``; by default half of the free memory.
-    client : dask.distributed.Client, optional
-        Solve on its workers, where the partitions of ``data`` stay (see `problm.distributed.problem`).
+    client : dask.distributed.Client, str, concurrent.futures.Executor or problm.MapReduce, optional
+        Solve on its workers, where the partitions of ``data`` stay (see `problm.distributed.problem`): a Dask client,
+        the address of a scheduler or ``"local"``, a pool, or any cluster as three functions.
     progress : bool or callable
         Whether to show a line of progress on the terminal.
     **options

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.columns import Source, row_bytes
+from ..data.partitions import Partitions
 from ..data.sources import open_source
 from ..problems.out_of_core import ChunkedProblem
 from ..problems.rows import Columns, RowModel
@@ -27,7 +28,7 @@ def stored_problem(
     model: RowModel, points: Sequence[Theta], data: Any, settings: Settings
 ) -> tuple[RowModel, Problem, Columns]:
     """Return the model with shapes from its first rows, the problem over rows not in memory, and sample rows."""
-    if settings.client is not None:
+    if settings.client is not None or isinstance(data, Partitions):
         from ..distributed.problem import distributed_problem
 
         tried: list[Columns] = []

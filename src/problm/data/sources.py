@@ -18,6 +18,7 @@ from ..support.files import open_regular
 from ..support.memory import as_bytes
 from ..support.npy import load_arrays, members, most_of, read_header, unharmed
 from .columns import Column, FileColumns, Joined, Raw, Sliced, Source, choose
+from .partitions import Partitions
 
 _SUFFIXES = ".npy, .npz, .parquet, .zarr"
 _IN_MEMORY = ("to_numpy", "__array__", "__array_interface__", "__dlpack__")  # attributes that a reader of slices lacks
@@ -73,7 +74,7 @@ def is_stored(data: Any, max_memory: int | float | str | None = None) -> bool:
 
 
 def _is_stored(data: Any) -> bool:
-    if isinstance(data, (str, os.PathLike, np.memmap, Source)):
+    if isinstance(data, (str, os.PathLike, np.memmap, Source, Partitions)):
         return True
     if type(data).__module__.partition(".")[0] in ("dask", "dask_expr", "zarr", "h5py") or _is_dataset(data):
         return True

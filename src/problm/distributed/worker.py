@@ -1,9 +1,9 @@
-"""Functions that run on the workers of a cluster: sums over partitions, which any other worker can repeat.
+"""Functions that run on the workers of a cluster: sums over a partition, which any other worker can repeat.
 
-A shard is a list of partitions; a call returns sums of size d^2 for each of them. Every answer depends only on the
-partition and the request. If a worker dies, the same call runs on another one and returns the same bits. The client
-adds the partitions in their own order, so the solve is the same. Data kept between calls (the gathered rows of the
-batch, their costs at the last points) only save work.
+A function takes a request, the number of a partition and the partition, and returns that number and sums of size d^2.
+The answer depends on nothing else. If a worker dies, the same call runs on another one and returns the same bits. The
+client adds the partitions in their own order, so the solve is the same. Data kept between calls (the gathered rows of
+the batch, their costs at the last points) only save work.
 
 Partition p, with n_p of all N rows, has its own random order. Level L of the batch holds the first ``ceil(L n_p / N)``
 rows of each partition: a stratified sample with the same share of every partition. Costs are always computed between
@@ -12,6 +12,7 @@ the same cuts, so that they have the same bits whether they were kept or not.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -21,13 +22,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.columns import Columns
+from ..data.partitions import Partition
 from ..linalg.normal import Normal
 from ..problems.rows import RowModel
 from ..sampling.moments import Moments
+from ..sampling.order import RandomOrder
 from ..solver.problem import Theta
+from ..support.version import __version__
+from .partitions import loaded
 
 Array = NDArray[np.float64]
-Columns = tuple[NDArray[Any], ...]
 _POINTS = 2
 """Number of points whose costs are kept: the current one and the trial."""
 _RUNS = 2
@@ -40,6 +45,7 @@ class Request:
 
     run: str
     """Name of the solve."""
+    model: RowModel
     seed: int
     share: tuple[int, ...]
     """Levels at which the order has been cut so far, ascending."""
@@ -62,11 +68,12 @@ def rows_of(level: int, rows: int, n: int) -> int:
 
 
 class _Part:
-    """A partition on this worker: its problem, and computed costs."""
+    """A partition on this worker: its problem, and computed costs. It may be empty, and then has no problem."""
 
     def __init__(self, model: RowModel, columns: Columns, seed: int, index: int) -> None:
-        self.problem: Any = model.problem(columns, np.random.default_rng([seed, index]))
         self.n = len(columns[0])
+        self.problem: Any = model.problem(columns, np.random.default_rng([seed, index])) if self.n else None
+        self.dim = model.dim
         self._ends = [0]
         self._costs: OrderedDict[tuple[bytes, int], Array] = OrderedDict()
         self._points: list[bytes] = []
@@ -74,7 +81,7 @@ class _Part:
     def cuts(self, request: Request) -> list[int]:
         """Positions of the levels in this partition's order, which is drawn in the same steps everywhere."""
         ends = [0, *(rows_of(level, self.n, request.n) for level in request.share)]
-        order = self.problem.random_order()
+        order = self.problem.random_order() if self.n else None
         for lo, hi in zip(ends[len(self._ends) - 1 : -1], ends[len(self._ends) :], strict=True):
             if order is not None and lo < hi < self.n:
                 order.indices(lo, hi)
@@ -102,7 +109,7 @@ class _Part:
     def linearize(self, theta: Theta, ends: Sequence[int], first: int, last: int, outer: bool) -> Normal:
         lo, hi = ends[first], ends[last]
         if lo == hi:
-            return Normal.zero(self.problem.dim, outer)
+            return Normal.zero(self.dim, outer)
         normal: Normal = self.problem.linearize(theta, lo, hi, outer=outer, costs=None)
         return normal
 
@@ -120,35 +127,31 @@ def point_key(theta: Theta) -> bytes:
     return repr(theta).encode()
 
 
-def _part(request: Request, model: RowModel, columns: Columns, index: int) -> _Part:
+def _part(request: Request, index: int, partition: Partition) -> _Part:
     with _lock:
         found = _parts.get((request.run, index))
         if found is None:
             runs = list(dict.fromkeys(run for run, _ in _parts))
             for name in [n for n in _parts if n[0] in runs[: -_RUNS + 1] and n[0] != request.run]:
                 del _parts[name]
-            found = _parts[request.run, index] = _Part(model, columns, request.seed, index)
+            found = _parts[request.run, index] = _Part(request.model, loaded(partition), request.seed, index)
         return found
 
 
-def forget(run: str) -> None:
-    """Release everything that is kept for a solve."""
+def forget(run: str, index: int, partition: Partition) -> tuple[int, None]:
+    """Release what is kept of a partition for a solve."""
     with _lock:
-        for name in [n for n in _parts if n[0] == run]:
-            del _parts[name]
+        _parts.pop((run, index), None)
+    return index, None
 
 
-def linearize(request: Request, model: RowModel, indices: Sequence[int], *columns: Columns) -> list[Normal]:
-    """Sums over partitions, from the known level (or the beginning) to that of the batch; all rows at level -1."""
-    parts: list[Normal] = []
-    for index, own in zip(indices, columns, strict=True):
-        part = _part(request, model, own, index)
-        if request.level < 0:
-            parts.append(part.problem.linearize(request.theta, 0, part.n, outer=False, costs=None))
-        else:
-            ends = part.cuts(request)
-            parts.append(part.linearize(request.theta, ends, request.known + 1, request.level + 1, request.outer))
-    return parts
+def linearize(request: Request, index: int, partition: Partition) -> tuple[int, Normal]:
+    """Sums over a partition, from the known level (or the beginning) to that of the batch; all rows at level -1."""
+    part = _part(request, index, partition)
+    if request.level < 0:
+        return index, part.linearize(request.theta, [0, part.n], 0, 1, False)
+    ends = part.cuts(request)
+    return index, part.linearize(request.theta, ends, request.known + 1, request.level + 1, request.outer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +164,13 @@ class Trial:
     """Sums at the trial point: if the step is accepted, they save a round."""
 
 
-def trial(request: Request, model: RowModel, indices: Sequence[int], *columns: Columns) -> list[Trial]:
+def trial(request: Request, index: int, partition: Partition) -> tuple[int, Trial]:
     """Changes of the costs of batch and hold-out block by a trial step, and the sums at the trial point."""
-    answers = []
-    for index, own in zip(indices, columns, strict=True):
-        part = _part(request, model, own, index)
-        ends = part.cuts(request)
-        level, held = request.level + 1, request.held + 1
-        inside, outside = (_changes(part, request, ends, a, b) for a, b in ((0, level), (level, held)))
-        answers.append(Trial(inside, outside, part.linearize(request.trial, ends, 0, level, request.outer)))
-    return answers
+    part = _part(request, index, partition)
+    ends = part.cuts(request)
+    level, held = request.level + 1, request.held + 1
+    inside, outside = (_changes(part, request, ends, a, b) for a, b in ((0, level), (level, held)))
+    return index, Trial(inside, outside, part.linearize(request.trial, ends, 0, level, request.outer))
 
 
 def _changes(part: _Part, request: Request, ends: Sequence[int], first: int, last: int) -> Moments | None:
@@ -184,47 +184,63 @@ def merge(parts: Sequence[Moments | None]) -> Moments | None:
     return Moments.merge(found) if found else None
 
 
-def cost(request: Request, model: RowModel, indices: Sequence[int], *columns: Columns) -> list[float]:
-    """Sums of the costs of the batch's rows, or of all rows."""
-    total = []
-    for index, own in zip(indices, columns, strict=True):
-        part = _part(request, model, own, index)
-        if request.level < 0:
-            total.append(part.problem.cost(request.theta))
-        else:
-            total.append(float(part.costs(request.theta, part.cuts(request), 0, request.level + 1).sum()))
-    return total
+def cost(request: Request, index: int, partition: Partition) -> tuple[int, float]:
+    """Sum of the costs of the batch's rows, or of all rows."""
+    part = _part(request, index, partition)
+    if request.level < 0:
+        return index, part.problem.cost(request.theta) if part.n else 0.0
+    return index, float(part.costs(request.theta, part.cuts(request), 0, request.level + 1).sum())
 
 
-def head(seed: int, index: int, rows: int, columns: Columns) -> Columns:
-    """The first ``rows`` rows of a partition's random order."""
-    from ..sampling.order import RandomOrder
-
-    n = len(columns[0])
-    if rows >= n:
-        return columns
-    chosen = RandomOrder(n, np.random.default_rng([seed, index])).indices(0, rows)
-    return tuple(c[chosen] for c in columns)
-
-
-def first_bad_row(theta: Theta, model: RowModel, columns: Columns) -> int | None:
+def first_bad_row(request: Request, index: int, partition: Partition) -> tuple[int, int | None]:
     """The first row of a partition with a residual or derivative that is not finite."""
-    problem: Any = model.problem(columns)
-    row: int | None = problem.first_bad_row(theta)
-    return row
+    part = _part(request, index, partition)
+    return index, part.problem.first_bad_row(request.theta) if part.n else None
 
 
-def residuals(theta: Theta, model: RowModel, columns: Columns) -> Array:
+def residuals(request: Request, index: int, partition: Partition) -> tuple[int, Array]:
     """Residuals of a partition, (n, p)."""
-    problem: Any = model.problem(columns)
-    found: Array = problem.residuals(theta)
-    return found
+    part = _part(request, index, partition)
+    return index, part.problem.residuals(request.theta) if part.n else np.empty((0, request.model.components))
 
 
-def length(columns: Columns) -> int:
-    return len(columns[0])
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Answer of a partition before the solve."""
+
+    rows: int
+    first: Columns
+    """Its first rows."""
+    versions: dict[str, str]
+    """Versions of what the worker computes with."""
 
 
-def few(count: int, columns: Columns) -> Columns:
-    """The first ``count`` rows."""
-    return tuple(c[:count] for c in columns)
+def look(rows: int, index: int, partition: Partition) -> tuple[int, Look]:
+    """Number of rows, the first ``rows`` of them, and the worker's versions."""
+    columns = loaded(partition)
+    return index, Look(len(columns[0]), tuple(np.array(c[:rows]) for c in columns), versions())
+
+
+def versions() -> dict[str, str]:
+    """Versions on which the answers of a worker depend."""
+    return {"Python": "{}.{}".format(*sys.version_info), "problm": __version__, "numpy": np.__version__}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Request for the first rows of the random order."""
+
+    seed: int
+    level: int
+    n: int
+
+
+def head(request: Head, index: int, partition: Partition) -> tuple[int, Columns]:
+    """The partition's share of the head: the first rows of its random order."""
+    columns = loaded(partition)
+    n = len(columns[0])
+    rows = rows_of(request.level, n, request.n)
+    if rows >= n:
+        return index, columns
+    chosen = RandomOrder(n, np.random.default_rng([request.seed, index])).indices(0, rows)
+    return index, tuple(c[chosen] for c in columns)
