@@ -79,7 +79,7 @@ def execute(
     from .harness import environment, record
     from .harness.claims import write_claims
     from .harness.report import collected, write_report
-    from .harness.summary import describe
+    from .harness.summary import caption, describe
     from .paper import NAMES, experiment
 
     chosen = [experiment(n) for n in (NAMES if "all" in names else dict.fromkeys(names))]
@@ -103,6 +103,7 @@ def execute(
         records = run(e, own, output, workers=workers, progress=progress)
         summary = e.summarise(e, records, own)
         summary.data = "real data" if own.data else "stand-ins" if e.real else "made data"
+        caption(summary)
         summaries.append(summary)
         known = environment.describe(own, [e], time.monotonic() - started)
         found = summary.as_dict()

@@ -201,7 +201,7 @@ def cost_profiles(title: str, records: Sequence[Record], methods: Sequence[Metho
         series.append(Series(method.label, method.colour, (taus - 1.0).tolist(), shares.tolist(), step=True))
     return Panel(
         f"{title}: after {1e3 * budget:g} ms", "τ − 1", "share of runs with cost ≤ τ f*", series, log_x=True,
-        y_range=(0.0, 1.0),
+        y_range=(0.0, 1.03),
     )  # fmt: skip
 
 
@@ -236,10 +236,10 @@ def time_profiles(title: str, records: Sequence[Record], methods: Sequence[Metho
     return [
         Panel(
             f"{title}: performance profile", "time relative to the fastest", label, lines(taus, performance),
-            log_x=True, y_range=(0.0, 1.0),
+            log_x=True, y_range=(0.0, 1.03),
         ),
         Panel(
             f"{title}: data profile", "work [passes over the data]", label, lines(budgets, data), log_x=True,
-            y_range=(0.0, 1.0),
+            y_range=(0.0, 1.03),
         ),
     ]  # fmt: skip

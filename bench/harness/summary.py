@@ -114,6 +114,19 @@ class Summary:
         return cleaned
 
 
+def caption(summary: Summary) -> None:
+    """Give every panel without a caption that of its figure's claim, or of the whole experiment."""
+    for panel in summary.panels:
+        number = panel.title.split(":")[0].split(",")[0]
+        claim = next((c for c in summary.claims if c.where.split(",")[0] == number), None)
+        if not panel.caption:
+            panel.caption = (
+                f"The paper: {claim.text}. Found ({claim.verdict}): {claim.found}."
+                if claim
+                else f"The paper: {summary.claim} Found: {summary.verdict}."
+            )
+
+
 def _clean(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _clean(v) for k, v in value.items()}

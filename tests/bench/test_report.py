@@ -12,14 +12,15 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from bench.harness import record
 from bench.harness.claims import write_claims
-from bench.harness.figures import draw, slug
+from bench.harness.figures import draw, plain, slug
 from bench.harness.report import collected, embedded, page, write_report
-from bench.harness.summary import Claim, Panel, Picture, Series, Summary, Table, describe, shown
+from bench.harness.summary import Claim, Panel, Picture, Series, Summary, Table, caption, describe, shown
 
 NASTY = '</script><img src=x onerror="document.title=\'broken\'"> & "quotes" <b>@@DATA@@</b>'
 ABOUT = {
@@ -236,8 +237,6 @@ def test_screenshots_show_curves_in_light_and_dark(chromium, summary, tmp_path):
 
 
 def test_running_one_experiment_again_keeps_the_others(summary, tmp_path):
-    from dataclasses import replace
-
     for stem, verdict in (("essential", "agrees"), ("alignment-real", "disagrees"), ("essential", "disagrees")):
         known = {"when": "now", "commit": "abc", "seconds": 1.0}
         record.write(tmp_path, stem, ["# A"], replace(summary, name=stem, verdict=verdict).as_dict(), known, quiet=True)
@@ -247,8 +246,6 @@ def test_running_one_experiment_again_keeps_the_others(summary, tmp_path):
 
 
 def test_claims_are_joined_over_real_and_made_data(summary, tmp_path):
-    from dataclasses import replace
-
     known = {"when": "2026-01-01", "commit": "abc", "seconds": 1.0}
     for stem, verdict in (("essential-real", "disagrees"), ("essential", "agrees")):
         claims = [
@@ -262,3 +259,18 @@ def test_claims_are_joined_over_real_and_made_data(summary, tmp_path):
     assert lines[2] == "| Fig. 2a | Faster | essential-real: 1.5 | essential: 1.5 | **disagrees**; stand-ins: agrees |"
     with pytest.raises(ValueError, match="verdict"):
         Claim("x", "Fig. 2a", "Faster", "", "perhaps")
+
+
+def test_bars_and_captions(summary, tmp_path):
+    pytest.importorskip("matplotlib")
+    bars = [Series(name, "#123456", [0.0, 1.0], [3.0, 4.0], bars=True) for name in ("a", "b")]
+    panel = Panel("Fig. 8: inliers", "pair", "matches", bars, categories=["one", "two"])
+    found = replace(summary, panels=[panel], claims=[Claim("x", "Fig. 8", "As many inliers", "400", "agrees")])
+    caption(found)
+    assert panel.caption == "The paper: As many inliers. Found (agrees): 400."
+    names = {p.name for p in draw(found, tmp_path, "ransac-real")}
+    assert "ransac-real-01-fig-8-inliers.png" in names
+
+
+def test_ticks_of_log_axes_are_plain_numbers():
+    assert [plain(v) for v in (0.001, 0.5, 20, 1e5, 2e7, 1e-5)] == ["0.001", "0.5", "20", "100,000", "2e7", "1e-5"]

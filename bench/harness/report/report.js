@@ -63,6 +63,8 @@
     const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": panel.title });
     const tip = element("div", { class: "tip", role: "status" });
     const figure = element("figure", { class: "chart" }, element("figcaption", {}, panel.title), svg, tip);
+    const DASHES = ["", "8 3", "3 2", "8 3 2 3", "1.5 1.5", "12 4", "5 2 1 2"]; // what lies below another line is still seen
+    const places_of = panel.categories || [];
     const crowded = panel.series.length > 3 * labels.length; // many runs of each method
     let drawn = [];
 
@@ -93,10 +95,13 @@
         if (high - low < 1e-12) { low -= 0.5; high += 0.5; }
         return [low, high];
       };
-      const [x0, x1] = range(xs), [y0, y1] = panel.y_range && !state.logY ? panel.y_range : range(ys);
+      const bars = panel.series.some((s) => s.bars);
+      const [x0, x1] = bars ? [-0.5, places_of.length - 0.5] : range(xs), [y0, y1] = bars && !state.logY ? [0, range(ys)[1]]
+        : panel.y_range && !state.logY ? panel.y_range : range(ys);
       const px = (v) => LEFT + ((v - x0) / (x1 - x0)) * (WIDTH - LEFT - RIGHT);
       const py = (v) => HEIGHT - BOTTOM - ((v - y0) / (y1 - y0)) * (HEIGHT - TOP - BOTTOM);
-      for (const t of ticks(x0, x1, state.logX)) {
+      places_of.forEach((name, i) => svg.append(shape("text", { x: px(i), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle", "font-size": 9 }, name)));
+      for (const t of places_of.length ? [] : ticks(x0, x1, state.logX)) {
         svg.append(shape("line", { class: "grid", x1: px(t), x2: px(t), y1: TOP, y2: HEIGHT - BOTTOM }));
         svg.append(shape("text", { x: px(t), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, number(state.logX ? Math.pow(10, t) : t)));
       }
@@ -111,6 +116,15 @@
       for (const [s, kept] of points) {
         const places = kept.map(([a, b, x, y]) => ({ x: px(a), y: py(b), vx: x, vy: y, label: s.label }));
         drawn.push(...places);
+        const order = labels.indexOf(s.label);
+        if (s.bars) {
+          const wide = 0.8 * (px(1) - px(0)) / labels.length;
+          for (const p of places) {
+            p.x += wide * (order + 0.5 - labels.length / 2);
+            svg.append(shape("rect", { class: "series", x: p.x - wide / 2, width: wide, y: p.y, height: Math.max(HEIGHT - BOTTOM - p.y, 0), style: `fill:${colour(s.colour)}`, "data-label": s.label }));
+          }
+          continue;
+        }
         if (s.marker) {
           for (const p of places) svg.append(shape("circle", { class: "series", cx: p.x, cy: p.y, r: 4, style: `fill:${colour(s.colour)}`, "data-label": s.label }));
           continue;
@@ -121,7 +135,7 @@
           else if (s.step) path += `H${p.x.toFixed(1)}V${p.y.toFixed(1)}`;
           else path += `L${p.x.toFixed(1)} ${p.y.toFixed(1)}`;
         });
-        svg.append(shape("path", { class: "series", d: path, fill: "none", style: `stroke:${colour(s.colour)}`, "stroke-width": crowded ? 1 : 1.6, "stroke-opacity": crowded ? 0.45 : 0.85, "data-label": s.label }));
+        svg.append(shape("path", { class: "series", d: path, fill: "none", style: `stroke:${colour(s.colour)}`, "stroke-width": crowded ? 1 : Math.max(3.2 - 0.4 * order, 1.4), "stroke-dasharray": crowded ? "" : DASHES[order % DASHES.length], "stroke-opacity": crowded ? 0.45 : 0.85, "data-label": s.label }));
       }
     }
 
@@ -174,6 +188,7 @@
       legend.append(button);
     }
     figure.append(controls, legend);
+    if (panel.caption) figure.append(element("p", { class: "note" }, panel.caption));
     draw();
     return figure;
   }
