@@ -16,6 +16,9 @@ from problm.distributed import worker
 from problm.distributed.clients import cluster_of
 from problm.distributed.partitions import LEAST_BYTES, loaded, neighbours, partitions_of
 from problm.distributed.shards import Shard, shards_of
+from problm.distributed.worker import Request
+from problm.losses import Loss
+from problm.problems.rows import FunctionModel
 
 START = np.array([1.0, 1.0, 0.0])
 SIZES = (15_000, 40_000, 7, 20_000, 30_000)
@@ -75,6 +78,23 @@ def test_the_bits_of_a_local_solve(processes, model, make):
     with ThreadPoolExecutor(3) as threads:
         for client in (threads, processes, problm.MapReduce(list, in_disorder)):
             assert same(local, fit(make(), client, fun=model))
+
+
+def test_bits_do_not_depend_on_the_threads_of_blas():
+    """Sums of more than 10,000 rows have other last digits with two threads of BLAS than with one."""
+    controller = pytest.importorskip("threadpoolctl").ThreadpoolController().select(user_api="blas")
+    model = FunctionModel(decay, "2-point", 3, Loss.named("linear"))
+    columns = part(0, 60_000)
+
+    def costs():
+        points = START * np.linspace(0.5, 2.0, 20)[:, None]
+        return [worker.cost(Request("blas", model, 0, (), 60_000, t, level=-1), 0, columns) for t in points]
+
+    with controller.limit(limits=2):
+        two = costs()
+    with controller.limit(limits=1):
+        assert costs() == two
+    worker.forget("blas", 0, columns)
 
 
 def test_the_answer_of_arrays():

@@ -30,6 +30,7 @@ from ..sampling.moments import Moments
 from ..sampling.order import RandomOrder
 from ..solver.problem import Theta
 from ..support.version import __version__
+from .blas import one_thread
 from .partitions import loaded
 
 Array = NDArray[np.float64]
@@ -145,6 +146,7 @@ def forget(run: str, index: int, partition: Partition) -> tuple[int, None]:
     return index, None
 
 
+@one_thread
 def linearize(request: Request, index: int, partition: Partition) -> tuple[int, Normal]:
     """Sums over a partition, from the known level (or the beginning) to that of the batch; all rows at level -1."""
     part = _part(request, index, partition)
@@ -164,6 +166,7 @@ class Trial:
     """Sums at the trial point: if the step is accepted, they save a round."""
 
 
+@one_thread
 def trial(request: Request, index: int, partition: Partition) -> tuple[int, Trial]:
     """Changes of the costs of batch and hold-out block by a trial step, and the sums at the trial point."""
     part = _part(request, index, partition)
@@ -184,6 +187,7 @@ def merge(parts: Sequence[Moments | None]) -> Moments | None:
     return Moments.merge(found) if found else None
 
 
+@one_thread
 def cost(request: Request, index: int, partition: Partition) -> tuple[int, float]:
     """Sum of the costs of the batch's rows, or of all rows."""
     part = _part(request, index, partition)
@@ -192,12 +196,14 @@ def cost(request: Request, index: int, partition: Partition) -> tuple[int, float
     return index, float(part.costs(request.theta, part.cuts(request), 0, request.level + 1).sum())
 
 
+@one_thread
 def first_bad_row(request: Request, index: int, partition: Partition) -> tuple[int, int | None]:
     """The first row of a partition with a residual or derivative that is not finite."""
     part = _part(request, index, partition)
     return index, part.problem.first_bad_row(request.theta) if part.n else None
 
 
+@one_thread
 def residuals(request: Request, index: int, partition: Partition) -> tuple[int, Array]:
     """Residuals of a partition, (n, p)."""
     part = _part(request, index, partition)
