@@ -18,7 +18,7 @@ from scipy import special, stats
 from scipy.interpolate import CubicSpline
 from scipy.optimize import leastsq
 
-from problm import models
+from problm import formula, models
 
 KNOTS = [0.0, 1.5, 3.0, 5.0, 7.0, 8.5, 10.0]
 
@@ -181,26 +181,58 @@ SUMS: dict[str, tuple[Any, list[Callable[[Any], float]]]] = {
     "oscillation about a level": (
         models.damped_sine() + models.constant_background(),
         [uniform(1, 5), uniform(0.02, 0.6), between(0.2, 5), uniform(0, 6.28), uniform(-5, 5)]),
+    "a period": (
+        formula("c + a*cos(2*pi*(x - t0)/P)"), [uniform(-5, 5), uniform(1, 5), uniform(0, 1), between(0.2, 8)]),
+    "a period and its half": (
+        formula("c + a*sin(2*pi*x/P + p) + b*sin(4*pi*x/P + q)"),
+        [uniform(-5, 5), uniform(1, 5), between(0.4, 6), uniform(0, 6.28), uniform(0.3, 1), uniform(0, 6.28)]),
+    "a spot at an angle": (
+        formula("c + a*exp(-(((x - m)*cos(q) + (y - n)*sin(q))/s)**2 - (((y - n)*cos(q) - (x - m)*sin(q))/t)**2)",
+                ("x", "y")),
+        [uniform(-2, 2), uniform(1, 5), uniform(2, 8), uniform(0, 3.14), uniform(2, 8), uniform(1, 3),
+         uniform(0.4, 0.9)]),
+    "a plane wave": (
+        formula("c + a*sin(u*x + v*y + p)", ("x", "y")),
+        [uniform(-2, 2), uniform(1, 5), signed(0.5, 10), uniform(0.5, 10), uniform(0, 6.28)]),
 }  # fmt: skip
+PLANES = ("gaussian_2d", "a spot at an angle", "a plane wave")
+"""Curves of two variables."""
 
 
-def case(name: str, seed: int) -> tuple[Any, Any, Any, Any]:
-    """Model, x, y, and the curve without noise: 100 to 5000 points, evenly or randomly spaced."""
+MOVABLE = ("gaussian", "lorentzian", "voigt", "logistic", "split_lorentzian", "pseudo_voigt", "moffat", "pearson4",
+           "pearson7", "students_t", "breit_wigner", "exponential_gaussian", "skewed_gaussian", "skewed_voigt",
+           "doniach", "gaussian_2d", "gompertz", "step", "rectangle", "sine", "fermi_dirac", "bose_einstein", "line",
+           "quadratic", "peak on a line", "two peaks on a line", "a period", "a period and its half",
+           "a spot at an angle", "a plane wave")  # fmt: skip
+"""Curves that remain of their kind if x starts elsewhere."""
+
+
+def case(name: str, seed: int, units: bool = False) -> tuple[Any, Any, Any, Any]:
+    """Model, x, y, and the curve without noise: 100 to 5000 points, evenly or randomly spaced.
+
+    With ``units``, x and y are scaled by factors from 1e-3 to 1e3, and where the kind of curve permits it, x begins up
+    to five ranges from zero.
+    """
     rng = np.random.default_rng(1000 + seed)
     model, draw = SUMS[name] if name in SUMS else (CURVES[name][0], DRAWS[name])
     n = int(rng.choice([100, 300, 1000, 5000]))
     x = np.sort(rng.uniform(0, 10, n)) if seed % 2 else np.linspace(0, 10, n)
     if name in ("power_law", "arrhenius", "logistic_4pl"):
         x = x + 0.3
-    if name == "gaussian_2d":
+    if name in PLANES:
         x = rng.uniform(0, 10, (2, n))
     clean = model(x, *(f(rng) for f in draw))
-    return model, x, clean + (0.05 * clean.std() + 0.02) * rng.standard_normal(n), clean
+    y = clean + (0.05 * clean.std() + 0.02) * rng.standard_normal(n)
+    if units and name != "spline":  # whose knots are given
+        begin, length, height = uniform(-60, 50)(rng), between(1e-3, 1e3)(rng), between(1e-3, 1e3)(rng)
+        x = length * (x + begin if name in MOVABLE else x)
+        y, clean = height * y, height * clean
+    return model, x, y, clean
 
 
-def found(name: str, seed: int) -> bool:
+def found(name: str, seed: int, units: bool = False) -> bool:
     """Whether Levenberg-Marquardt from the guess ends as low as the truth."""
-    model, x, y, clean = case(name, seed)
+    model, x, y, clean = case(name, seed, units)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         theta = leastsq(

@@ -6,13 +6,14 @@ A good start lies in the basin of the best fit. To find it, the formula is writt
 
 with *linear* parameters c, found symbolically, and the *shape* parameters u. For given u the best c follow from linear
 least squares, so only u is searched. The place of each u in the formula tells what kind of quantity it is (a position
-on the x axis, a width, a rate, a frequency, a phase, an exponent): ``x - u`` is a position, ``(...) / u`` a width, ``u
-* x`` a rate or, inside a sine, a frequency. Each kind has a list of candidates made from the data; frequencies come
-from the peaks of a Fourier transform. Shape parameters that never occur in the same term are searched one term after
-the other, the term that explains most first; the linear parameters of all terms found so far are refitted for each
-candidate. Sums of peaks on a background are thus found peak by peak. This is repeated with each kind of term first.
-Then each term is searched again with the others in place, and terms of the same kind (such as two Gaussians) are
-exchanged if that is better. A few steps of SciPy's Levenberg-Marquardt on the reduced data end the search.
+on the x axis, a width, a rate, a frequency or period, a phase or angle, an exponent): ``x - u`` is a position, ``(...)
+/ u`` a width, ``u * x`` a rate or, inside a sine, a frequency; where the place says too little, the parameter's units
+do. Each kind has a list of candidates made from the data; frequencies come from the peaks of a periodogram. Shape
+parameters that never occur in the same term are searched one term after the other, the term that explains most first;
+the linear parameters of all terms found so far are refitted for each candidate. Sums of peaks on a background are thus
+found peak by peak. This is repeated with each kind of term first. Then each term is searched again with the others in
+place, and terms of the same kind (such as two Gaussians) are exchanged if that is better. A few steps of SciPy's
+Levenberg-Marquardt on the reduced data end the search.
 
 The search uses at most `SAMPLE` points: a random sample, reduced to medians of up to `BINS` bins, or to `FEW` points if
 there are oscillations, which bins would average out, or several variables.
@@ -30,7 +31,7 @@ from scipy import ndimage, optimize
 from . import expression as ex
 from .derivatives import derivatives
 from .expression import Expression
-from .parameter_roles import Shape, candidates_of, linear_parameters, parameters_of, role_of, shape_groups
+from .parameter_roles import Shape, candidates_of, linear_parameters, parameters_of, roles_of, shape_groups
 
 Array = NDArray[np.float64]
 
@@ -95,7 +96,7 @@ def alternatives(model: Guessable, x: Any, y: Any, count: int = 6, trials: int =
     points = np.ones((trials, search.d))
     for i, shape in roles.items():
         values = candidates[i]
-        if shape.role == "frequency":  # and its harmonics
+        if shape.is_wave:  # and its harmonics
             points[:, i] = rng.choice(np.outer([1.0, 0.5, 2.0, 1.0 / 3.0, 3.0], values).ravel(), trials)
         else:
             low = rng.integers(0, max(1, len(values) - 1), trials)
@@ -116,8 +117,8 @@ def _prepared(model: Guessable, x: Any, y: Any) -> tuple[Search, list[list[int]]
     by = derivatives([body], d)[0]
     linear = linear_parameters(by, d)
     shape = [i for i in range(d) if i not in linear]
-    roles = {i: role_of(body, i) for i in shape}
-    waves = any(r.role == "frequency" for r in roles.values())
+    roles = roles_of(body, d, len(columns), shape)
+    waves = any(r.is_wave for r in roles.values())
     few, target = _reduced(columns, values, waves)
     candidates = {i: candidates_of(roles[i], few, columns, values) for i in shape}
     search = Search(model, body, by, linear, few, target)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .derivatives import derivatives
 from .first_guess import Guessable, Search, combinations
-from .parameter_roles import Shape, candidates_of, linear_parameters, role_of
+from .parameter_roles import Shape, candidates_of, cycles_as, linear_parameters, roles_of
 
 Array = NDArray[np.float64]
 _AT_ONCE = 500_000
@@ -38,7 +38,7 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
     assert body is not None
     by = derivatives([body], d)[0]
     linear = linear_parameters(by, d)
-    roles = {i: role_of(body, i) for i in range(d) if i not in linear}
+    roles = roles_of(body, d, 1, [i for i in range(d) if i not in linear])
     filled = _without_gaps(x, y, weights)
     common = np.sqrt(np.mean(weights * weights, axis=0))
     typical = np.median(filled[:: 1 + len(filled) // 1_000], axis=0)
@@ -77,9 +77,8 @@ def model_guess(model: Guessable, x: Array, typical: Array, linear: list[int]) -
 
 
 def _candidates(role: Shape, x: Array, typical: Array) -> Array:
-    if role.role == "frequency":  # curves may have different frequencies
-        span = float(np.ptp(x)) or 1.0
-        return np.arange(0.5, 0.5 * len(x), 0.25) / span * (2.0 * np.pi / role.slope)
+    if role.is_wave:  # curves may have different frequencies
+        return cycles_as(role, np.arange(0.5, 0.5 * len(x), 0.25) / (float(np.ptp(x)) or 1.0))
     return candidates_of(role, [x], [x], typical)
 
 

@@ -1,17 +1,20 @@
 """Roles of the parameters of a formula, from their positions in it, and values to try for them.
 
 *Linear* parameters multiply a term. Each of the others, the *shape* parameters, has a role: a position on the x axis, a
-width, a rate, a frequency, a phase, an exponent; and each role has candidates that follow from the data.
+width, a rate, a frequency or period, a phase or angle, an exponent; and each role has candidates that follow from the
+data. Where the position in the formula says too little, the parameter's units decide (`problm.models.dimensions`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import expression as ex
+from .dimensions import parameter_units
 from .expression import Expression
 from .node import topological
 
@@ -21,11 +24,20 @@ _WIDTHS = (1 / 300, 1 / 100, 1 / 40, 1 / 16, 1 / 7, 1 / 3, 1.0, 3.0)
 
 @dataclass(frozen=True)
 class Shape:
-    """The role of a shape parameter and, for a frequency, ``d argument / dx`` when it is 1."""
+    """The role of a shape parameter."""
 
     role: str
-    slope: float = 1.0
+    slopes: tuple[float, ...] = (1.0,)
+    """For a frequency or period: ``d argument / dx`` of the waves that it is in, when it is 1."""
     column: int = 0
+    columns: tuple[int, ...] = ()
+    """For a frequency or period: the variables that the wave depends on."""
+    powers: tuple[float, ...] = ()
+    """Powers of the units of the variables and of the response that the parameter has, if it is of no other kind."""
+
+    @property
+    def is_wave(self) -> bool:
+        return self.role in ("frequency", "period")
 
 
 def parameters_of(e: Expression) -> set[int]:
@@ -54,6 +66,26 @@ def shape_groups(by: list[Expression], body: Expression, linear: list[int], shap
     return [sorted(g) for g in groups]
 
 
+def roles_of(body: Expression, d: int, variables: int, shape: Iterable[int]) -> dict[int, Shape]:
+    """The roles of the shape parameters."""
+    units = parameter_units(body, d, variables)
+    return {i: _with_units(role_of(body, i), units[i]) for i in shape}
+
+
+def _with_units(shape: Shape, powers: Array) -> Shape:
+    """The role in agreement with the units of the parameter, which are NaN if unknown."""
+    if np.isnan(powers).any():
+        return shape
+    lengths = np.flatnonzero(powers)
+    single = len(lengths) == 1 and lengths[0] < len(powers) - 1
+    if shape.role in ("shift", "other", "width", "rate") and single and abs(powers[lengths[0]]) == 1.0:
+        return Shape("width" if powers[lengths[0]] > 0.0 else "rate", column=int(lengths[0]))
+    a_length = shape.is_wave or shape.role in ("width", "rate")
+    if shape.role in ("shift", "other") or (a_length and not len(lengths)):
+        return replace(shape, role="shift" if shape.role == "shift" else "other", powers=tuple(powers.tolist()))
+    return shape
+
+
 def role_of(body: Expression, index: int) -> Shape:
     """The kind of quantity that a parameter is, from how it is combined with the data; the most specific one if there
     are several."""
@@ -71,12 +103,19 @@ def role_of(body: Expression, index: int) -> Shape:
             if parent.rowwise:
                 shapes.append(_meeting(parent, node, above, index, inverted, power))
             else:
+                if parent.op in _WAVES and parent.args[0] is node:
+                    shapes.append(Shape("phase"))  # an angle
+                    continue
                 squared = parent.op == "mul" and parent.args[0] is parent.args[1]
                 left.append((parent, inverted, power or squared or (parent.op == "pow" and parent.args[0] is node)))
-    return min(shapes, key=lambda s: _SAYS_MOST.index(s.role), default=Shape("other"))
+    said = min(shapes, key=lambda s: _SAYS_MOST.index(s.role), default=Shape("other"))
+    slopes = sorted({v for s in shapes for v in s.slopes if s.role == said.role})  # several for harmonics
+    return replace(said, slopes=tuple(slopes)) if said.is_wave else said
 
 
-_SAYS_MOST = ("frequency", "phase", "position", "minus position", "exponent", "width", "rate", "shift", "other")
+_WAVES = ("sin", "cos", "tan")
+_SAYS_MOST = ("frequency", "period", "phase", "position", "minus position", "exponent", "width", "rate", "shift",
+              "other")  # fmt: skip
 
 
 def _meeting(
@@ -86,7 +125,8 @@ def _meeting(
     others = [a for a in parent.args if a is not node and a.rowwise]
     columns = [int(n.value) for o in others for n in topological([o]) if n.op == "variable"]
     column = columns[0] if columns else 0
-    wave = _next_function(parent, above) in ("sin", "cos", "tan")
+    around = _next_function(parent, above)
+    wave = around.op in _WAVES
     # k*x, (x - m)/s and expressions of them have no units.
     pure = any(n.op in ("mul", "div") and n.rowwise and n.parametric for n in topological(others))
     if parent.op in ("add", "sub"):
@@ -101,17 +141,18 @@ def _meeting(
     if parent.op == "pow":
         return Shape("exponent" if parent.args[1] is node else "other")
     if parent.op in ("mul", "div"):
-        if wave and not inverse:
-            return Shape("frequency", _slope(parent, above, index), column)
+        if wave:
+            together = tuple(sorted({int(n.value) for n in topological([around]) if n.op == "variable"}))
+            return Shape("period" if inverse else "frequency", (_slope(parent, above, index),), column, together)
         return Shape("other" if pure else "width" if inverse else "rate", column=column)
     return Shape("width" if parent.op in ("w_real", "w_imag") else "other", column=column)
 
 
-def _next_function(node: Expression, above: dict[int, list[Expression]]) -> str:
+def _next_function(node: Expression, above: dict[int, list[Expression]]) -> Expression:
     """The first function around a node, through sums and products."""
     while node.op in ("add", "sub", "mul", "div", "neg") and node.serial in above:
         node = above[node.serial][0]
-    return node.op
+    return node
 
 
 def _product_of_shift(node: Expression, above: dict[int, list[Expression]]) -> bool:
@@ -122,7 +163,7 @@ def _product_of_shift(node: Expression, above: dict[int, list[Expression]]) -> b
 
 def _slope(node: Expression, above: dict[int, list[Expression]], index: int) -> float:
     """``d argument / dx`` of the wave around a node, with this parameter 1 and the others 0."""
-    while above[node.serial][0].op not in ("sin", "cos", "tan"):
+    while above[node.serial][0].op not in _WAVES:
         node = above[node.serial][0]
     theta = np.zeros(1 + max([index, *parameters_of(node)]))
     theta[index] = 1.0
@@ -146,35 +187,63 @@ def candidates_of(shape: Shape, few: list[Array], columns: list[Array], values: 
         return widths
     if shape.role == "rate":
         return np.concatenate([1.0 / widths, -1.0 / widths])
-    if shape.role == "frequency":
-        cycles = _frequencies(columns[min(shape.column, len(columns) - 1)], values)
-        return np.asarray(cycles * (2.0 * np.pi / shape.slope), dtype=np.float64)
+    if shape.is_wave:
+        axes = shape.columns or (0,)
+        cycles = frequencies([columns[c] for c in axes], values, axes.index(shape.column))
+        return cycles_as(shape, cycles)
     if shape.role == "phase":
         return np.linspace(0.0, 0.75 * np.pi, 4)  # the other half of the circle only changes the sign
-    if shape.role == "shift":
-        return np.array([-30.0, -10.0, -3.0, -1.0, -0.3, 0.3, 1.0, 3.0, 10.0, 30.0])
     if shape.role == "exponent":
         return np.array([-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0])
-    return np.array([1.0, 0.1, 10.0, 0.01, 100.0, -1.0, -0.1, -10.0])
+    spans = [float(np.ptp(v)) or 1.0 for v in (*few, values)]
+    unit = float(np.prod([v**p for v, p in zip(spans, shape.powers, strict=True)])) if shape.powers else 1.0
+    if shape.role == "shift":
+        return unit * np.array([-30.0, -10.0, -3.0, -1.0, -0.3, 0.3, 1.0, 3.0, 10.0, 30.0])
+    return unit * np.array([1.0, 0.1, 10.0, 0.01, 100.0, -1.0, -0.1, -10.0])
 
 
-def _frequencies(x: Array, y: Array) -> Array:
-    """The strongest frequencies, in cycles per unit of x, and their neighbours."""
-    span = float(x[-1] - x[0])
-    if span <= 0.0:
+def cycles_as(shape: Shape, cycles: Array) -> Array:
+    """Frequencies, in cycles per unit of the variable, as values of the parameter."""
+    each = np.outer(2.0 * np.pi / np.array(shape.slopes), cycles).ravel()
+    return np.divide(1.0, each, out=np.ones_like(each), where=each != 0.0) if shape.role == "period" else each
+
+
+_CELLS = 1 << 17
+
+
+def frequencies(axes: list[Array], y: Array, own: int) -> Array:
+    """The strongest frequencies along the axis ``own``, in cycles per unit, and their neighbours.
+
+    Each point is put into a cell of a fine grid over all axes: the periodogram of uneven points, up to the width of a
+    cell.
+    """
+    k = len(axes)
+    spans = [float(np.ptp(x)) for x in axes]
+    if min(spans) <= 0.0:
         return np.ones(1)
-    # Put each point into a cell of a fine grid: the periodogram of uneven points, up to the width of a cell.
-    cells = int(min(1 << 17, max(64, 16 * len(x))))
-    place = np.minimum(((x - x[0]) * (cells / span)).astype(np.int64), cells - 1)
-    signal = np.bincount(place, weights=y - np.median(y), minlength=cells)
-    power = np.abs(np.fft.rfft(signal, 4 * cells))[1:]
-    frequency = np.arange(1, len(power) + 1) / (4.0 * span)
+    cells = int(min(_CELLS ** (1.0 / k), max(64, 16 * len(y))))
+    scaled = [(x - x.min()) * (cells / s) for x, s in zip(axes, spans, strict=True)]
+    flat = np.ravel_multi_index(tuple(np.minimum(p.astype(np.int64), cells - 1) for p in scaled), (cells,) * k)
+    signal = np.bincount(flat, weights=y - np.median(y), minlength=cells**k).reshape((cells,) * k)
+    finer = 4 if k == 1 else 2
+    power = np.abs(np.fft.rfftn(signal, (finer * cells,) * k, range(k)))
+    indices = [np.fft.fftfreq(finer * cells, 1.0 / (finer * cells))] * (k - 1) + [np.arange(power.shape[-1])]
+    cycles = np.meshgrid(*(i / (finer * s) for i, s in zip(indices, spans, strict=True)), indexing="ij", sparse=True)
     # Half a cycle over the whole range looks like a trend, and even points cannot tell a frequency from its alias.
-    finest = 0.5 / max(float(np.quantile(np.diff(x), 0.1)), span / cells)
-    power = np.where((frequency * span >= 0.4) & (frequency <= finest), power, 0.0)
+    far = sum((c * s) ** 2 for c, s in zip(cycles, spans, strict=True)) >= 0.4**2
+    for c, x, s in zip(cycles, axes, spans, strict=True):
+        far = far & (np.abs(c) <= 0.5 / max(float(np.quantile(_gaps(x), 0.1)), s / cells))
+    power = np.where(far, power, 0.0)
     found: list[float] = []
     for _ in range(4):
-        top = int(np.argmax(power))
-        found += [frequency[top] + k * 0.12 / span for k in range(-2, 3)]
-        power[max(0, top - 6) : top + 7] = 0.0
-    return np.array([f for f in found if f > 0.0])
+        top = np.unravel_index(int(np.argmax(power)), power.shape)
+        middle = float(np.broadcast_to(cycles[own], power.shape)[top])
+        found += [middle + j * 0.12 / spans[own] for j in range(-2, 3)]
+        power[tuple(slice(max(0, t - 6), t + 7) for t in top)] = 0.0
+    return np.array([f for f in found if f > 0.0 or k > 1])
+
+
+def _gaps(x: Array) -> Array:
+    """Distances between neighbouring values; those of a single one are its size."""
+    gaps = np.diff(np.unique(x))
+    return gaps if len(gaps) else np.array([abs(float(x[0])) or 1.0])
