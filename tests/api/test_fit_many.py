@@ -111,3 +111,38 @@ def test_what_cannot_be_fitted_says_so():
         problm.fit_many(PEAK, X, Y, sigma=-1.0)
     with pytest.raises(ValueError, match="points for 4 parameters"):
         problm.fit_many(PEAK, X[:3], Y[:, :3], p0=TRUE)
+
+
+@pytest.mark.parametrize("n", [7, 32, 33, 70, 200])
+def test_equal_to_fits_one_by_one(n):
+    """Packed into blocks (up to 32 points) or one after the other, some with missing points."""
+    rng = np.random.default_rng(n)
+    x = np.linspace(0.0, 5.0, n)
+    y = rng.uniform(2, 5, (41, 1)) * np.exp(-rng.uniform(0.5, 2, (41, 1)) * x) + 0.05 * rng.standard_normal((41, n))
+    y[::3, 2] = np.nan
+    fits = problm.fit_many("y ~ a*exp(-b*x)", x, y, threads=1)
+    assert fits.success.all()
+    for k in range(0, 41, 5):
+        there = np.isfinite(y[k])
+        one = problm.fit("y ~ a*exp(-b*x)", x[there], y[k, there])
+        np.testing.assert_allclose(fits.chi2[k], one.chi2, rtol=1e-10)
+        errors = np.array([p.error for p in one.params.values()])
+        values = np.array([p.value for p in one.params.values()])
+        assert (np.abs(fits.values[k] - values) <= 1e-6 * errors).all()
+        np.testing.assert_allclose(fits.errors[k], errors, rtol=1e-6)
+
+
+def test_fits_that_end_badly_do_not_hold_up_the_others():
+    """More curves than fit into a block; some without a solution, some that need all steps."""
+    x = np.linspace(0.0, 5.0, 12)
+    y = np.tile(3.0 * np.exp(-0.7 * x), (100, 1)) + 0.01 * np.sin(9.0 * np.arange(1200)).reshape(100, 12)
+    p0 = np.tile([1.0, 1.0], (100, 1))
+    p0[::9] = [1.0, -1e3]  # overflows
+    fits = problm.fit_many("y ~ a*exp(-b*x)", x, y, p0=p0, threads=1)
+    bad = np.zeros(100, dtype=bool)
+    bad[::9] = True
+    np.testing.assert_array_equal(fits.success, ~bad)
+    np.testing.assert_allclose(fits["b"][~bad], 0.7, atol=0.05)
+    few = problm.fit_many("y ~ a*exp(-b*x)", x, y, p0=[1.0, 3.0], max_iter=2, threads=1)
+    assert not few.success.any()
+    assert (few.iterations == 2).all()

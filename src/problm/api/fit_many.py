@@ -1,7 +1,7 @@
 """Many small fits of one model at once, for example one curve per pixel, well or group.
 
 All fits run in one compiled loop (`problm.kernels.many_fits`). First guesses come from a grid of shapes
-(`problm.models.grid_guess`).
+(`problm.models.many_curves`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..inference.estimate import by_name, quantile
 from ..losses import Loss
 from ..models.formula import formula
-from ..models.grid_guess import grid_guesses
+from ..models.many_curves import grid_guesses, packed_kernel
 from ..models.model import Model
 from ..problems.many import solve_many
 from .fit import bounds_of, mask_of
@@ -142,6 +142,7 @@ def fit_many(
     theta = np.clip(_starts(model, x, y, weights, p0), lower, upper)
     free = np.ones(len(lower), dtype=bool) if held is None else ~held
     kernel = model.curve_kernel(1, len(lower), "sigma", Loss.named("linear"), 1)
+    packed = packed_kernel(model)
     count = (weights > 0.0).sum(axis=1)
     if (count < free.sum()).any():
         raise ValueError(f"curve {int(np.argmin(count))} has {count.min()} points for {int(free.sum())} parameters")
@@ -154,7 +155,9 @@ def fit_many(
         rows = [np.broadcast_to(v[some] if v.ndim == 2 else v, y[some].shape).ravel() for v in (x, y, deviations)]
         ends = np.arange(len(y[some]) + 1) * y.shape[1]
         floors = 1e-28 * np.sum((y[some] * weights[some]) ** 2, axis=1)
-        parts.append(solve_many(kernel, rows, ends, theta[some], (lower, upper), free, floors, max_iter, threads))
+        parts.append(
+            solve_many(kernel, packed, rows, ends, theta[some], (lower, upper), free, floors, max_iter, threads)
+        )
     values, chi2, hessian, steps = (np.concatenate(p) for p in zip(*parts, strict=True))
     errors = _errors(hessian, free, chi2 / np.maximum(count - free.sum(), 1))
     return Fits(model.parameters, values, errors, chi2, steps > 0, np.abs(steps), count, int(free.sum()))

@@ -3,6 +3,10 @@
 The rows of all problems are stored one after the other in the same columns; a problem is a range of rows, with its own
 point and damping. A step solves ``(D^-1 H D^-1 + lambda I) s = -D^-1 g``, where D holds the square roots of the
 diagonal of H, over the parameters that are not held by a bound.
+
+An evaluator computes a block of 128 rows in the time of one. `fit_packed` therefore evaluates as many problems as fit
+into a block at once, with their parameters as columns of the data; a problem that has ended makes room for the next.
+`fit_curves` takes one problem after the other, for problems of more rows.
 """
 
 from __future__ import annotations
@@ -13,13 +17,20 @@ import numpy as np
 
 from ..jit import types
 from ..jit.njit import njit, part
+from .evaluator import BLOCK, FASTMATH, call_evaluator
 from .passes import call_linearize
 
 _f8, _i8 = types.float64, types.int64
 _compiled = {"nogil": True, "error_model": "numpy"}
-LEAST = 1e-10
+LEAST = 1e-12
 """Predicted decrease of the sum of squares, in units of the noise variance, at which a fit has converged: the distance
-to the minimum is then below 1e-5 standard errors."""
+to the minimum before the last step is then below 1e-6 standard errors."""
+ROUNDING = 1e-13
+"""Relative increase of the cost by rounding with which the last step is taken."""
+FIRST, MOST = 1e-3, 1e12
+"""First damping, and the one at which a fit is given up."""
+BETTER, WORSE = 0.2, 8.0
+"""Factors of the damping after a step that was accepted and one that was not."""
 
 
 @part(**_compiled)
@@ -57,6 +68,45 @@ def _solve(matrix, damping, moves, right, step):  # type: ignore[no-untyped-def]
     return True
 
 
+@part(**_compiled)
+def _propose(here, point, damping, free, lower, upper, work, matrix, moves, trial):  # type: ignore[no-untyped-def]
+    """Write the trial point; return the predicted decrease of the sum of squares, or -1 without a solution.
+
+    here : (1 + d + d (d + 1) / 2,) cost, gradient and lower triangle of H at the point.
+    work : (3, d) workspace.
+    """
+    d = len(point)
+    right, step, scale = work[0], work[1], work[2]
+    at = 1 + d
+    for a in range(d):
+        slope = here[1 + a]
+        held = (point[a] <= lower[a] and slope > 0.0) or (point[a] >= upper[a] and slope < 0.0)
+        size = here[at + a]
+        moves[a] = free[a] != 0 and not held and size > 0.0 and math.isfinite(size)
+        scale[a] = math.sqrt(size) if moves[a] else 1.0
+        right[a] = -slope / scale[a]
+        for c in range(a + 1):
+            matrix[a, c] = here[at + c] / (scale[a] * scale[c])
+        at += a + 1
+    if not _solve(matrix, damping, moves, right, step):
+        return -1.0
+    promised = 0.0
+    for a in range(d):
+        if moves[a]:
+            promised += 2.0 * right[a] * step[a] - matrix[a, a] * step[a] * step[a]
+            for c in range(a):
+                if moves[c]:
+                    promised -= 2.0 * matrix[a, c] * step[a] * step[c]
+        trial[a] = min(max(point[a] + step[a] / scale[a], lower[a]), upper[a])
+    return max(promised, 0.0)
+
+
+@part(**_compiled)
+def _small(promised, damping, cost, rows, floor):  # type: ignore[no-untyped-def]
+    """Whether a fit may end: a short step predicts a small decrease anywhere, so it must be hardly damped."""
+    return damping <= 1.0 and promised <= LEAST * 2.0 * cost / rows + floor
+
+
 FIT_CURVES = types.void(
     _i8, _i8, _i8[:, ::1], _i8[::1], _i8[::1], _f8[::1], _i8, _f8[::1], _i8[::1], _f8[::1], _f8[::1], _i8,
     _f8[:, ::1], _f8[:, ::1], _i8[::1],
@@ -81,65 +131,131 @@ def fit_curves(  # type: ignore[no-untyped-def]
     steps : (B,) number of steps tried, negative if the fit did not converge.
     """
     d = theta.shape[1]
-    width = sums.shape[1]
-    none = np.empty(0)
-    point, trial, other, right, step = np.empty(d), np.empty(d), np.empty(width), np.empty(d), np.empty(d)
-    scale, matrix, moves = np.empty(d), np.empty((d, d)), np.empty(d, dtype=np.bool_)
+    none, other, trial = np.empty(0), np.empty(sums.shape[1]), np.empty(d)
+    work, matrix, moves = np.empty((3, d)), np.empty((d, d)), np.empty(d, dtype=np.bool_)
     for b in range(len(ends) - 1):
-        here = sums[b]
-        for a in range(d):
-            point[a] = theta[b, a]
-        for k in range(width):
-            here[k] = 0.0
+        here, point = sums[b], theta[b]
+        here[:] = 0.0
         call_linearize(
             linearize, evaluator, point, columns, ends[b], ends[b + 1], program, constants, d, 1, 0, tools, 1.0, 0,
             none, here,
         )  # fmt: skip
         rows = max(ends[b + 1] - ends[b], 1)
-        damping, tried, converged = 1e-3, 0, False
-        while tried < most and damping < 1e12 and math.isfinite(here[0]):
-            at = 1 + d
-            for a in range(d):
-                slope = here[1 + a]
-                held = (point[a] <= lower[a] and slope > 0.0) or (point[a] >= upper[a] and slope < 0.0)
-                size = here[at + a]
-                moves[a] = free[a] != 0 and not held and size > 0.0 and math.isfinite(size)
-                scale[a] = math.sqrt(size) if moves[a] else 1.0
-                right[a] = -slope / scale[a]
-                for c in range(a + 1):
-                    matrix[a, c] = here[at + c] / (scale[a] * scale[c])
-                at += a + 1
+        damping, tried, converged = FIRST, 0, False
+        while tried < most and damping < MOST and math.isfinite(here[0]) and not converged:
             tried += 1
-            if not _solve(matrix, damping, moves, right, step):
-                damping *= 8.0
+            promised = _propose(here, point, damping, free, lower, upper, work, matrix, moves, trial)
+            if promised < 0.0:
+                damping *= WORSE
                 continue
-            promised = 0.0
-            for a in range(d):
-                if moves[a]:
-                    promised += 2.0 * right[a] * step[a] - matrix[a, a] * step[a] * step[a]
-                    for c in range(a):
-                        if moves[c]:
-                            promised -= 2.0 * matrix[a, c] * step[a] * step[c]
-                trial[a] = min(max(point[a] + step[a] / scale[a], lower[a]), upper[a])
-            for k in range(width):
-                other[k] = 0.0
+            other[:] = 0.0
             call_linearize(
                 linearize, evaluator, trial, columns, ends[b], ends[b + 1], program, constants, d, 1, 0, tools, 1.0, 0,
                 none, other,
             )  # fmt: skip
-            # A short step predicts a small decrease anywhere: only steps that are hardly damped may end the fit.
-            small = damping <= 1.0 and promised <= LEAST * 2.0 * here[0] / rows + floors[b]
-            if other[0] <= here[0]:
-                for a in range(d):
-                    point[a] = trial[a]
-                for k in range(width):
-                    here[k] = other[k]
-                damping *= 0.2
+            converged = _small(promised, damping, here[0], rows, floors[b])
+            if other[0] <= here[0] * (1.0 + (ROUNDING if converged else 0.0)):
+                point[:] = trial
+                here[:] = other
+                damping *= BETTER
             else:
-                damping *= 8.0
-            if small:
-                converged = True
-                break
-        for a in range(d):
-            theta[b, a] = point[a]
+                damping *= WORSE
         steps[b] = tried if converged else -tried
+
+
+FIT_PACKED = types.void(
+    _i8, _f8[:, ::1], _i8[::1], _i8[::1], _f8[::1], _f8[::1], _i8[::1], _f8[::1], _f8[::1], _i8,
+    _f8[:, ::1], _f8[:, ::1], _i8[::1],
+)  # fmt: skip
+
+
+@part(**_compiled)
+def _summed(out, lo, hi, d, sums):  # type: ignore[no-untyped-def]
+    """Write cost, gradient and lower triangle of H of the rows [lo, hi) of a block to ``sums``."""
+    at = 1 + d
+    for a in range(d + 1):
+        for c in range(a + 1):
+            total = 0.0
+            for i in range(lo, hi):
+                total += out[a, i] * out[c, i]
+            if a == 0:
+                sums[0] = 0.5 * total
+            elif c == 0:
+                sums[a] = total
+            else:
+                sums[at] = total
+                at += 1
+
+
+@njit(FIT_PACKED, fastmath=FASTMATH, **_compiled)
+def fit_packed(  # type: ignore[no-untyped-def]
+    evaluator, data, ends, program, constants, floors, free, lower, upper, most, theta, sums, steps
+):
+    """Fit each range of at most 128 rows, several at once.
+
+    data : (columns, rows) of all problems; the program takes these columns and then the parameters.
+    The others are those of `fit_curves`.
+    """
+    count, d, k = len(ends) - 1, theta.shape[1], data.shape[0]
+    width = 1
+    for b in range(count):
+        width = max(width, ends[b + 1] - ends[b])
+    slots = min(BLOCK // width, count)
+    rows, out, none = np.empty((k + d, BLOCK)), np.empty((1 + d, BLOCK)), np.empty(0)
+    work, matrix, moves = np.empty((3, d)), np.empty((d, d)), np.empty(d, dtype=np.bool_)
+    trial, other = np.empty((slots, d)), np.empty(sums.shape[1])
+    problem, tried = np.full(slots, -1), np.zeros(slots, dtype=np.int64)
+    damping, promised = np.empty(slots), np.empty(slots)
+    waiting, left = 0, count
+    while left > 0:
+        for s in range(slots):
+            b = problem[s]
+            while b >= 0:  # the next step of the problem, or its end
+                if tried[s] >= most or not (damping[s] < MOST and math.isfinite(sums[b, 0])):
+                    steps[b] = -tried[s]
+                    b = -1
+                else:
+                    tried[s] += 1
+                    promised[s] = _propose(
+                        sums[b], theta[b], damping[s], free, lower, upper, work, matrix, moves, trial[s]
+                    )
+                    if promised[s] >= 0.0:
+                        break
+                    damping[s] *= WORSE
+            if problem[s] >= 0 and b < 0:
+                problem[s] = -1
+                left -= 1
+            if problem[s] < 0 and waiting < count:
+                b = waiting
+                waiting += 1
+                problem[s], tried[s], damping[s], promised[s] = b, 0, FIRST, -1.0
+                trial[s] = theta[b]
+                for c in range(k):
+                    for i in range(width):
+                        rows[c, s * width + i] = data[c, min(ends[b] + i, ends[b + 1] - 1)]
+            for a in range(d):
+                for i in range(s * width, (s + 1) * width):
+                    rows[k + a, i] = trial[s, a]
+        if left == 0:
+            break
+        call_evaluator(evaluator, none, rows, slots * width, program, constants, 1, out)
+        for s in range(slots):
+            b = problem[s]
+            if b < 0:
+                continue
+            size = ends[b + 1] - ends[b]
+            _summed(out, s * width, s * width + size, d, other)
+            if promised[s] < 0.0:  # the start
+                sums[b] = other
+                continue
+            converged = _small(promised[s], damping[s], sums[b, 0], size, floors[b])
+            if other[0] <= sums[b, 0] * (1.0 + (ROUNDING if converged else 0.0)):
+                theta[b] = trial[s]
+                sums[b] = other
+                damping[s] *= BETTER
+            else:
+                damping[s] *= WORSE
+            if converged:
+                steps[b] = tried[s]
+                problem[s] = -1
+                left -= 1

@@ -22,6 +22,8 @@ there are oscillations, which bins would average out, or several variables.
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -109,20 +111,40 @@ def alternatives(model: Guessable, x: Any, y: Any, count: int = 6, trials: int =
     return _distinct(sorted(ends, key=search.cost), sorted(everything))[:count]
 
 
+@dataclass(frozen=True, eq=False)
+class Anatomy:
+    """What a formula tells about its parameters, whatever the data."""
+
+    body: Expression
+    by: list[Expression]
+    """Derivatives with respect to the parameters."""
+    depends: list[set[int]]
+    """Parameters that each derivative depends on."""
+    linear: list[int]
+    roles: dict[int, Shape]
+    """Roles of the shape parameters."""
+    groups: list[list[int]]
+    """Shape parameters that occur together."""
+
+
+@lru_cache(maxsize=64)
+def anatomy(body: Expression, d: int, variables: int) -> Anatomy:
+    by = derivatives([body], d)[0]
+    linear = linear_parameters(by, d)
+    shape = [i for i in range(d) if i not in linear]
+    roles = roles_of(body, d, variables, shape)
+    return Anatomy(body, by, [parameters_of(g) for g in by], linear, roles, shape_groups(by, body, linear, shape))
+
+
 def _prepared(model: Guessable, x: Any, y: Any) -> tuple[Search, list[list[int]], dict[int, Shape], dict[int, Array]]:
     """The search, groups of shape parameters, their roles and candidates."""
     body, d = model.body, len(model.parameters)
     assert body is not None
     columns, values = _finite(x, y, len(model.variables))
-    by = derivatives([body], d)[0]
-    linear = linear_parameters(by, d)
-    shape = [i for i in range(d) if i not in linear]
-    roles = roles_of(body, d, len(columns), shape)
-    waves = any(r.is_wave for r in roles.values())
-    few, target = _reduced(columns, values, waves)
-    candidates = {i: candidates_of(roles[i], few, columns, values) for i in shape}
-    search = Search(model, body, by, linear, few, target)
-    return search, shape_groups(by, body, linear, shape), roles, candidates
+    parts = anatomy(body, d, len(columns))
+    few, target = _reduced(columns, values, any(r.is_wave for r in parts.roles.values()))
+    candidates = {i: candidates_of(role, few, columns, values) for i, role in parts.roles.items()}
+    return Search(model, parts, few, target), parts.groups, parts.roles, candidates
 
 
 def _finite(x: Any, y: Any, k: int) -> tuple[list[Array], Array]:
@@ -167,18 +189,10 @@ def _reduced(columns: list[Array], values: Array, waves: bool) -> tuple[list[Arr
 class Search:
     """The search over shape parameters, on the reduced data."""
 
-    def __init__(
-        self,
-        model: Guessable,
-        body: Expression,
-        by: list[Expression],
-        linear: list[int],
-        few: list[Array],
-        target: Array,
-    ) -> None:
-        self.model, self.body, self.by, self.linear, self.few, self.target = model, body, by, linear, few, target
-        self.d = len(by)
-        self.depends = [parameters_of(g) for g in by]
+    def __init__(self, model: Guessable, parts: Anatomy, few: list[Array], target: Array) -> None:
+        self.model, self.few, self.target = model, few, target
+        self.body, self.by, self.linear, self.depends = parts.body, parts.by, parts.linear, parts.depends
+        self.d = len(parts.by)
 
     def run(self, groups: list[list[int]], roles: dict[int, Shape], candidates: dict[int, Array]) -> Array:
         """The best start found."""

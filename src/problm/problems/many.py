@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..jit.addresses import address_of
+from ..kernels.evaluator import BLOCK
 from ..kernels.kernel import Kernel
-from ..kernels.many_fits import fit_curves
+from ..kernels.many_fits import fit_curves, fit_packed
 from ..kernels.passes import LINEARIZE, linearize_chunk, tools
 from ..support.descriptors import describe
 from ..support.threads import available_threads, pool
@@ -18,8 +19,14 @@ from ..support.threads import available_threads, pool
 Array = NDArray[np.float64]
 
 
+PACKED = BLOCK // 4
+"""Most rows of problems that are evaluated several at once. Measured for dose-response curves: 0.9 us per step and
+problem against 1.9 with 12 rows, 2.4 against 1.9 with 60."""
+
+
 def solve_many(
     kernel: Kernel,
+    packed: Kernel,
     columns: list[Array],
     ends: NDArray[np.int64],
     theta: Array,
@@ -35,6 +42,8 @@ def solve_many(
     ----------
     kernel
         Residuals of a row with one component and linear loss.
+    packed
+        The same, with the parameters as columns after those of the data.
     columns
         Data of all problems, one after the other.
     ends : (B + 1,)
@@ -60,15 +69,25 @@ def solve_many(
     theta = np.ascontiguousarray(theta).copy()
     sums = np.zeros((count, 1 + d + d * (d + 1) // 2))
     steps = np.zeros(count, dtype=np.int64)
-    linearize, described = address_of(linearize_chunk, LINEARIZE), describe(columns)
-    fit_curves.compiled  # noqa: B018  before the threads ask for it all at once
     mask = free.astype(np.int64)
+    if np.diff(ends).max(initial=0) <= PACKED:
+        data = np.stack(columns)
+        fit_packed.compiled  # noqa: B018  before the threads ask for it all at once
 
-    def part(lo: int, hi: int) -> None:
-        fit_curves(
-            linearize, kernel.address, described, ends[lo : hi + 1], kernel.program, kernel.constants, tools(False),
-            floors[lo:hi], mask, *limits, max_iter, theta[lo:hi], sums[lo:hi], steps[lo:hi],
-        )  # fmt: skip
+        def part(lo: int, hi: int) -> None:
+            fit_packed(
+                packed.address, data, ends[lo : hi + 1], packed.program, packed.constants, floors[lo:hi], mask, *limits,
+                max_iter, theta[lo:hi], sums[lo:hi], steps[lo:hi],
+            )  # fmt: skip
+    else:
+        linearize, described = address_of(linearize_chunk, LINEARIZE), describe(columns)
+        fit_curves.compiled  # noqa: B018
+
+        def part(lo: int, hi: int) -> None:
+            fit_curves(
+                linearize, kernel.address, described, ends[lo : hi + 1], kernel.program, kernel.constants, tools(False),
+                floors[lo:hi], mask, *limits, max_iter, theta[lo:hi], sums[lo:hi], steps[lo:hi],
+            )  # fmt: skip
 
     workers = min(threads or available_threads(), max(1, count // 16))
     cuts = np.linspace(0, count, 4 * workers + 1 if workers > 1 else 2).astype(int).tolist()

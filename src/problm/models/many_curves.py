@@ -1,18 +1,25 @@
-"""First guesses for many curves of one model at once.
+"""Many curves of one model at once: first guesses, and a kernel with a point per curve.
 
-For each shape of a grid the linear parameters span a space that is the same for all curves with a common x. With an
-orthonormal basis Q of it, the remaining sum of squares of a curve y is ``|y|^2 - |Q^T y|^2``: one matrix product for
-all curves.
+First guesses: for each shape of a grid the linear parameters span a space that is the same for all curves with a common
+x. With an orthonormal basis Q of it, the remaining sum of squares of a curve y is ``|y|^2 - |Q^T y|^2``: one matrix
+product for all curves.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
+from . import expression as ex
 from .derivatives import derivatives
-from .first_guess import Guessable, Search, combinations
-from .parameter_roles import Shape, candidates_of, cycles_as, linear_parameters, roles_of
+from .first_guess import Guessable, Search, anatomy, combinations
+from .model import Model
+from .parameter_roles import Shape, candidates_of, cycles_as
+
+if TYPE_CHECKING:
+    from ..kernels.kernel import Kernel
 
 Array = NDArray[np.float64]
 _AT_ONCE = 500_000
@@ -36,20 +43,20 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
     """
     body, d = model.body, len(model.parameters)
     assert body is not None
-    by = derivatives([body], d)[0]
-    linear = linear_parameters(by, d)
-    roles = roles_of(body, d, 1, [i for i in range(d) if i not in linear])
+    parts = anatomy(body, d, 1)
+    linear, roles = parts.linear, parts.roles
     filled = _without_gaps(x, y, weights)
     common = np.sqrt(np.mean(weights * weights, axis=0))
     typical = np.median(filled[:: 1 + len(filled) // 1_000], axis=0)
-    search = Search(model, body, by, linear, [x], np.zeros(len(x)))
+    search = Search(model, parts, [x], np.zeros(len(x)))
     base = np.ones(d)
     base[linear] = 0.0
     points = base[None, :]
     if roles:
         candidates = {i: _candidates(role, x, typical) for i, role in roles.items()}
         points = combinations(sorted(roles), candidates, base)
-        points = np.concatenate([model_guess(model, x, typical, linear)[None, :], points])
+        if len(points) < np.prod([len(c) for c in candidates.values()]):  # a random choice may miss the valley
+            points = np.concatenate([model_guess(model, x, typical, linear)[None, :], points])
     G, rest, _ = search.matrices(points, set(roles))
     good = np.isfinite(G).all(axis=(1, 2)) & np.isfinite(rest).all(axis=1)
     points, G, fixed_part = points[good], G[good] * common, -rest[good] * common
@@ -113,3 +120,24 @@ def _without_gaps(x: Array, y: Array, weights: Array) -> Array:
         if len(there):
             filled[b] = np.interp(x, x[there], y[b, there])
     return filled
+
+
+def packed_kernel(model: Model) -> Kernel:
+    """Kernel of the residual ``(f(x) - y) / sigma`` whose parameters are columns of the data after x..., y and sigma.
+
+    A block of rows may then hold several curves, each at its own point (`problm.kernels.many_fits`).
+    """
+    from ..kernels import tape
+    from ..kernels.kernel import Kernel
+    from .assembler import assemble
+
+    if "packed" not in model._made:
+        assert model.body is not None
+        k, d = len(model.variables), len(model.parameters)
+        residual = (model.body - ex.variable(k)) / ex.variable(k + 1)
+        columns = {i: ex.variable(k + 2 + i) for i in range(d)}
+        by = [ex.substitute(g, columns) for g in derivatives([residual], d)[0]]
+        program = assemble([ex.substitute(residual, columns)], [by], 0)
+        model._made["packed"] = Kernel(tape.run, d, 1, program.code, program.constants)
+    kernel: Kernel = model._made["packed"]
+    return kernel
