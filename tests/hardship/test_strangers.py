@@ -177,6 +177,75 @@ def test_chunks_that_unpack_to_more_than_their_array_explains(tmp_path, codec):
         open_source(tmp_path / "a.zarr").read(0, 1000)
 
 
+def _zstd(size):
+    return pytest.importorskip("numcodecs").Zstd().encode(bytes(size))
+
+
+RAW = [{"id": lzma.FILTER_LZMA2, "preset": 0}]
+HIDDEN = {
+    "gzip": ({}, lambda: gzip.compress(bytes(800_000)) + BOMBS["gzip"]()),
+    "gzip, zeros": ({}, lambda: gzip.compress(bytes(800_000)) + bytes(16) + BOMBS["gzip"]()),
+    "lzma": ({"format": lzma.FORMAT_RAW, "check": -1, "preset": None, "filters": RAW},
+             lambda: lzma.compress(bytes(1 << 26), lzma.FORMAT_RAW, filters=RAW)),
+    "zstd": ({}, lambda: _zstd(800_000) + _zstd(1 << 28)),
+    "zstd, skipped frame": ({}, lambda: b"\x50\x2a\x4d\x18\4\0\0\0abcd" + _zstd(1 << 28)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_bombs_behind_what_a_decoder_skips(tmp_path, kind):
+    pytest.importorskip("zarr")
+    settings, chunk = HIDDEN[kind]
+    codec = {"id": kind.partition(",")[0], **settings}
+    zarr_folder(tmp_path / "a.zarr", 2, [codec], chunk(), shape=(100_000,), chunks=(100_000,))
+    with little_memory(), pytest.raises(ValueError, match=r"the chunk 0 of a\.zarr (is damaged|unpacks to more than)"):
+        open_source(tmp_path / "a.zarr").read(0, 1000)
+
+
+@pytest.mark.parametrize("dtype", ["<U30000", "|S100000", "|O", "f8,f8", 8])
+@pytest.mark.parametrize("codec", ["astype", "delta", "fixedscaleoffset"])
+def test_zarr_filters_make_numbers_only(tmp_path, codec, dtype):
+    """A text of 120 kB for each byte of a chunk would take a gigabyte for 8 kB."""
+    pytest.importorskip("zarr")
+    keys = ("encode_dtype", "decode_dtype") if codec == "astype" else ("astype", "dtype")
+    settings = dict(zip(keys, ("|u1", dtype), strict=True))
+    zarr_folder(tmp_path / "a.zarr", 2, [{"id": codec, "scale": 1, "offset": 0, **settings}], X.tobytes())
+    steps = [{"name": f"numcodecs.{codec}", "configuration": settings}, BYTES]
+    zarr_folder(tmp_path / "b.zarr", 3, steps, X.tobytes(), "float64")
+    for name in ("a", "b"):
+        with pytest.raises(ValueError, match=rf"{name}\.zarr.*filters must make numbers"):
+            open_source(tmp_path / f"{name}.zarr")
+
+
+def test_zarr_arrays_of_more_than_they_hold(tmp_path):
+    pytest.importorskip("zarr")
+    zarr_folder(tmp_path / "a.zarr", 2, [], X.tobytes(), shape=(2**50,), chunks=(2**27,))
+    with pytest.raises(ValueError, match=r"a\.zarr announces .* GB, but holds \d+ bytes"):
+        open_source(tmp_path / "a.zarr")
+    zarr_folder(tmp_path / "b.zarr", 2, [], X.tobytes(), shape=(10, 10**15), chunks=(1, 1))
+    with pytest.raises(ValueError, match=r"a chunk or row of b\.zarr takes 8e\+06 GB"):
+        open_source(tmp_path / "b.zarr")
+
+
+@posix
+@pytest.mark.parametrize("what", ["chunk", "metadata", "array"])
+def test_links_out_of_a_zarr_folder(tmp_path, what):
+    """A stranger's folder reads no other file of the user's; links within it, and to it, are followed."""
+    pytest.importorskip("zarr")
+    other = zarr_folder(tmp_path / "other.zarr", 2, [], X.tobytes())
+    group = tmp_path / "a.zarr"
+    group.mkdir()
+    zarr_folder(group / "x", 2, [], X.tobytes())
+    (tmp_path / "link.zarr").symlink_to(group)
+    (group / "y").symlink_to("x")
+    assert len(open_source(tmp_path / "link.zarr").read(0, 10)) == 2
+    names = {"chunk": "x/0", "metadata": "x/.zarray", "array": "z"}
+    (group / names[what]).unlink(missing_ok=True)
+    (group / names[what]).symlink_to(other / names[what][2:])
+    with pytest.raises(ValueError, match="is a link out of this folder"):
+        open_source(group).read(0, 10)
+
+
 def test_zarr_arrays_of_too_many_chunks(tmp_path):
     pytest.importorskip("zarr")
     zarr_folder(tmp_path / "a.zarr", 2, [], b"", shape=(2**60,), chunks=(1,))

@@ -2,8 +2,9 @@
 
 A Zarr folder names the codecs of its chunks, and some known codecs run code (pickle) or take any amount of memory.
 Nothing in a folder is trusted: metadata are checked here before Zarr reads them, only numbers with the codecs of
-`FILTERS` and `COMPRESSORS` are decoded, and chunks that unpack to more than their announced size are refused. Users who
-trust other codecs can open the array with Zarr and pass it as data.
+`FILTERS` and `COMPRESSORS` are decoded, chunks that unpack to more than their announced size are refused, and so are
+arrays of a size that their chunks do not explain, and links that leave the folder. Users who trust the data can open
+the array with Zarr and pass it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ try:
 except ImportError as error:
     raise ImportError("Zarr is needed for this kind of data: pip install 'problm[big]'") from error
 
-from ..support.files import open_regular
+from ..support.files import UNPACKED_FREELY, explained, open_regular
 from ..support.memory import as_bytes
 from .columns import Sliced, Source, choose
 
@@ -58,6 +59,7 @@ def open_zarr(path: str, columns: Sequence[str] | None) -> Source:
         raise FileNotFoundError(2, "there is no such Zarr folder", path)
     name = os.path.basename(os.path.normpath(path))
     if (single := _described(path, path, name)) is not None:
+        _refuse_emptiness(path, single)
         return Sliced([_opened(path, path, single)], [name])
     known: dict[str, _Described] = {}
     for entry in sorted(os.scandir(path), key=lambda e: e.name):
@@ -66,6 +68,8 @@ def open_zarr(path: str, columns: Sequence[str] | None) -> Source:
     names = choose("columns", columns, known)
     if not names:
         raise ValueError(f"{path} is a Zarr group without arrays")
+    for name in names:
+        _refuse_emptiness(os.path.join(path, name), known[name])
     return Sliced([_opened(path, os.path.join(path, name), known[name]) for name in names], names)
 
 
@@ -75,6 +79,7 @@ class _Described:
 
     name: str
     version: int
+    bytes: int
     chunk_bytes: int
     compressor: str | None
 
@@ -83,6 +88,7 @@ def _described(path: str, folder: str, name: str) -> _Described | None:
     """Metadata of the array in a folder, None if there is none; raise ValueError if they cannot be trusted."""
     for file, version in (("zarr.json", 3), (".zarray", 2)):
         if os.path.lexists(os.path.join(folder, file)):
+            _refuse_escape(path, os.path.join(folder, file), name)
             with _sound_zarr(path), open_regular(os.path.join(folder, file)) as opened:
                 text = opened.read(_MAX_METADATA + 1)
                 if len(text) > _MAX_METADATA:
@@ -96,18 +102,46 @@ def _described(path: str, folder: str, name: str) -> _Described | None:
     return None
 
 
+def _refuse_escape(path: str, file: str, name: str) -> None:
+    """Refuse a file that links lead out of the folder ``path``: the data of a stranger name no other file."""
+    base = os.path.realpath(path)
+    if os.path.commonpath([base, os.path.realpath(file)]) != base:
+        raise ValueError(
+            f"{path}: {name} is a link out of this folder, which is not followed; open the array with zarr and pass it "
+            "if you trust it"
+        )
+
+
+def _refuse_emptiness(folder: str, described: _Described) -> None:
+    """Refuse an array whose chunks are far too small for it, or missing: it would take hours to read nothing."""
+    if described.bytes <= UNPACKED_FREELY:
+        return
+    stored = 0
+    for place, _, files in os.walk(folder):
+        for file in files:
+            stored += os.lstat(os.path.join(place, file)).st_size
+            if explained(stored) >= described.bytes:
+                return
+    raise ValueError(
+        f"{folder} announces {described.bytes / 1e9:.3g} GB, but holds {stored} bytes, which do not explain them; open "
+        "the array with zarr and pass it if most of its chunks are meant to be missing"
+    )
+
+
 def _checked(name: str, version: int, meta: Mapping[str, Any]) -> _Described:
     dtype, shape = meta["data_type" if version == 3 else "dtype"], meta["shape"]
     if version == 3:
         sound = isinstance(dtype, str) and dtype in _NUMBERS
         chunks = meta["chunk_grid"]["configuration"]["chunk_shape"]
         codecs = [c if isinstance(c, str) else c["name"] for c in meta["codecs"]]
+        settings = [c.get("configuration") or {} for c in meta["codecs"] if not isinstance(c, str)]
         if meta.get("storage_transformers"):
             raise ValueError(f"{name}: storage transformers are not supported")
     else:
         sound = isinstance(dtype, str) and len(dtype) == 3 and np.dtype(dtype).kind in "fiub"
         chunks, packed = meta["chunks"], meta.get("compressor")
-        codecs = [c["id"] for c in meta.get("filters") or []] + ([] if packed is None else [packed["id"]])
+        settings = (meta.get("filters") or []) + ([] if packed is None else [packed])
+        codecs = [c["id"] for c in settings]
     if not sound:
         raise ValueError(f"{name} must hold numbers, got {str(dtype)[:60]!r}")
     for sizes in (shape, chunks):
@@ -115,15 +149,26 @@ def _checked(name: str, version: int, meta: Mapping[str, Any]) -> _Described:
             raise ValueError(f"{name}: shape and chunks must be whole numbers")
     if not shape:
         raise ValueError(f"{name} is a single number, not one per row")
-    size, room = math.prod(chunks) * (np.dtype(dtype).itemsize), as_bytes(None)
+    _refuse_other_types(name, settings)
+    each, room = np.dtype(dtype).itemsize, as_bytes(None)
+    size = max(math.prod(chunks), math.prod(shape[1:])) * each
     if size > room:
         raise ValueError(
-            f"a chunk of {name} takes {size / 1e9:.3g} GB unpacked, but at most {room / 1e9:.3g} GB are read into "
-            "memory (half of the free memory)"
+            f"a chunk or row of {name} takes {size / 1e9:.3g} GB unpacked, but at most {room / 1e9:.3g} GB are read "
+            "into memory (half of the free memory)"
         )
     if min(chunks) < 1 or shape[0] // chunks[0] > _MOST_CHUNKS:
         raise ValueError(f"{name} has more than {_MOST_CHUNKS} chunks")
-    return _Described(name, version, 2 * max(size, math.prod(chunks) * 8), _compressor(name, codecs))
+    unpacked = 2 * 8 * math.prod(chunks)
+    return _Described(name, version, math.prod(shape) * each, unpacked, _compressor(name, codecs))
+
+
+def _refuse_other_types(name: str, settings: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse filters that make anything but numbers: a text of any length for each byte, or references."""
+    for key in ("dtype", "astype", "encode_dtype", "decode_dtype"):
+        for value in (s[key] for s in settings if key in s):
+            if not (isinstance(value, str) and len(value) <= 8 and np.dtype(value).kind in "fiub"):
+                raise ValueError(f"{name}: filters must make numbers, got {str(value)[:60]!r}")
 
 
 def _compressor(name: str, codecs: Sequence[Any]) -> str | None:
@@ -147,6 +192,7 @@ class _Checked(LocalStore):  # type: ignore[misc]
     """A store that refuses chunks that are not files, or that unpack to more than the array explains."""
 
     described: _Described
+    path: str
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         is_chunk = key.rpartition("/")[2] not in ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
@@ -158,16 +204,16 @@ class _Checked(LocalStore):  # type: ignore[misc]
         name = f"the chunk {key} of {self.described.name}"
         if not stat.S_ISREG(found.st_mode) or found.st_size > most:
             raise ValueError(f"{name} is not a file of at most {most} bytes")
+        _refuse_escape(self.path, os.fspath(self.root / key), name)
         content = await super().get(key, prototype, byte_range)
         if is_chunk and content is not None and self.described.compressor is not None:
-            whole = content if self.described.compressor in _STREAMS else content[:32]
-            check_unpacked(self.described.compressor, whole.to_bytes(), most, name)
+            check_unpacked(self.described.compressor, content.to_bytes(), most, name)
         return content
 
 
 def _opened(path: str, folder: str, described: _Described) -> _ZarrColumn:
     store = _Checked(folder, read_only=True)
-    store.described = described
+    store.described, store.path = described, path
     with _sound_zarr(path):
         array = zarr.open_array(store, mode="r", zarr_format=described.version)
         return _ZarrColumn(path, described.name, array)
@@ -191,15 +237,15 @@ def check_unpacked(codec: str, content: bytes, most: int, name: str) -> None:
     elif codec == "zstd":
         size = _zstd_size(content, name)
     else:
-        size = _streamed_size(codec, content, most)
+        size = _streamed_size(codec, content, most, name)
     if size > most:
         raise ValueError(f"{name} unpacks to more than {most} bytes, which its array does not explain")
 
 
 def _zstd_size(content: bytes, name: str) -> int:
-    """The size that the first frame announces (RFC 8878, section 3.1.1.1)."""
+    """The size that a frame announces (RFC 8878, section 3.1.1); refuse what is not one frame, as decoders go on."""
     if len(content) < 6 or content[:4] != b"\x28\xb5\x2f\xfd":
-        return 0  # damaged; the decoder will report it
+        raise ValueError(f"{name} is damaged")
     flags = content[4]
     single, width = bool(flags & 0x20), (0, 2, 4, 8)[flags >> 6]
     if width == 0 and single:
@@ -207,11 +253,19 @@ def _zstd_size(content: bytes, name: str) -> int:
     if width == 0:
         raise ValueError(f"{name} does not say how large it is; open the array with zarr and pass it if you trust it")
     at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
-    return int.from_bytes(content[at : at + width], "little") + (256 if width == 2 else 0)
+    size = int.from_bytes(content[at : at + width], "little") + (256 if width == 2 else 0)
+    at, last = at + width, False
+    while not last and at < len(content):
+        block = int.from_bytes(content[at : at + 3], "little")
+        last, repeats = bool(block & 1), (block >> 1) & 3 == 1
+        at += 3 + (1 if repeats else block >> 3)
+    if not last or at + (4 if flags & 4 else 0) != len(content):
+        raise ValueError(f"{name} is damaged")
+    return size
 
 
-def _streamed_size(codec: str, content: bytes, most: int) -> int:
-    """The size that a stream unpacks to, or a size above ``most``."""
+def _streamed_size(codec: str, content: bytes, most: int, name: str) -> int:
+    """The size that a stream unpacks to, or a size above ``most``; refuse what decoders may read otherwise."""
     size = 0
     while content:
         decoder: Any = _STREAMS[codec]()
@@ -221,11 +275,11 @@ def _streamed_size(codec: str, content: bytes, most: int) -> int:
                 if size > most:
                     return size
                 left = getattr(decoder, "unconsumed_tail", b"")
-                if not left and getattr(decoder, "needs_input", not left):
+                if not decoder.eof and not left and getattr(decoder, "needs_input", not left):
                     return size  # truncated; the decoder will report it
                 content = left
         except (zlib.error, OSError, lzma.LZMAError, EOFError):
-            return size
+            raise ValueError(f"{name} is damaged") from None
         content = decoder.unused_data
     return size
 
