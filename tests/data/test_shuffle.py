@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import subprocess
@@ -164,3 +165,19 @@ def test_memory_is_bounded(tmp_path):
     assert grown < 25_000
     y = np.load(tmp_path / "y.npy")
     assert len(np.unique(y)) == 8_000_000
+
+
+def test_what_appears_under_the_name_in_the_meantime_stays(tmp_path, monkeypatch):
+    module = importlib.import_module("problm.data.shuffle")
+    deal, out = module._deal, tmp_path / "out.npy"
+
+    def slowly(*args):
+        deal(*args)
+        out.write_text("mine")
+
+    monkeypatch.setattr(module, "_deal", slowly)
+    np.save(tmp_path / "x.npy", np.arange(100.0))
+    with pytest.raises(FileExistsError, match="exists: remove it"):
+        shuffle(tmp_path / "x.npy", out)
+    assert out.read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["out.npy", "x.npy"]

@@ -14,7 +14,7 @@ import pytest
 
 import problm.jit.njit
 from problm.jit import cache, sources
-from problm.jit.folder import folder
+from problm.jit.folder import PACKAGE, folder, refuse_strangers
 from tests.helpers.program import unwatched
 
 FILES = {
@@ -205,3 +205,39 @@ def test_without_a_home_nothing_is_written_anywhere(monkeypatch):
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as where the user has no home at all
     with pytest.raises(OSError, match="problm"):
         folder().mkdir(parents=True)
+
+
+POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and permissions of POSIX")
+EXPOSED = {"the file": lambda file: file.chmod(0o666), "the folder": lambda file: file.parent.chmod(0o777)}
+
+
+@POSIX
+@pytest.mark.parametrize("what", EXPOSED)
+def test_code_that_others_may_write_is_not_run(package, tmp_path, caplog, what):
+    package()
+    (file,) = (tmp_path / "cache/problm").iterdir()
+    assert compiled_anew(package()) == 0
+    EXPOSED[what](file)
+    with caplog.at_level(logging.WARNING, "problm"):
+        again = package()
+    assert (again(2.0), compiled_anew(again)) == (7.0, 1)
+    assert [r.getMessage() for r in caplog.records if "everybody may write to" in r.getMessage()]
+
+
+@POSIX
+def test_whose_code_is_run(tmp_path, monkeypatch):
+    """Our own, root's and that of the package's owner; in a folder like /tmp nobody can replace another's file."""
+    (tmp_path / "code").touch()
+    tmp_path.chmod(0o1777)
+    refuse_strangers(tmp_path / "code")
+    mine = tmp_path.stat().st_uid
+    everything = os.stat
+
+    def others(path, **options):
+        found = everything(path, **options)
+        return os.stat_result([*found[:4], mine + 1, *found[5:10]]) if str(path).endswith("code") else found
+
+    monkeypatch.setattr(os, "stat", others)
+    with pytest.raises(ValueError, match="belongs to another user"):
+        refuse_strangers(tmp_path / "code")
+    refuse_strangers(PACKAGE / "__pycache__" / "code")

@@ -97,6 +97,7 @@ def shuffle(
         tables.write(made, _ordered(tables, buckets, generator))
         if os.path.isdir(made):
             Written(Path(made)).settle(os.listdir(made))
+        _check_target(target, data, overwrite, force)  # somebody may have written there in the meantime
         _replace(made, target, os.path.join(scratch, "before"))
     return tables.rows
 

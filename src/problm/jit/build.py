@@ -30,7 +30,7 @@ import numba
 import numpy as np
 
 from ..support.files import write_atomically
-from .folder import folder
+from .folder import folder, refuse_strangers
 from .library import MODULE, SHIPPED, TARGETS, file_name, name_of, this_machine
 from .njit import FUNCTIONS, Function
 from .seal import check_seal, sealed
@@ -183,6 +183,8 @@ def _piece(function: Function, signature: Signature, objects: Path) -> Piece:
 def _kept(about: Path, compiled: Path) -> Piece | None:
     """What an earlier build noted of an object; None if either file is missing or damaged."""
     try:
+        refuse_strangers(about)
+        refuse_strangers(compiled)
         check_seal(about)
         piece: Piece = pickle.loads(about.read_bytes())  # noqa: S301 (as safe as the code beside it)
         return piece if hashlib.sha256(compiled.read_bytes()).hexdigest() == piece.object_digest else None

@@ -23,7 +23,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from ..support.files import open_regular, write_atomically
-from .folder import folder
+from .folder import folder, refuse_strangers
 from .sources import digest
 
 _KEPT = 3  # number of files kept per function and signature, for older sources or other processors
@@ -43,6 +43,7 @@ class Cache:
         target.refresh()
         path = self._path(signature, target.codegen())
         try:
+            refuse_strangers(path)
             with open_regular(path) as file:
                 data = file.read()
         except OSError:

@@ -1,10 +1,13 @@
-"""The folder of compiled code."""
+"""The folder of compiled code, and whose code in it is run."""
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def folder() -> Path:
@@ -12,7 +15,7 @@ def folder() -> Path:
     configured = os.environ.get("NUMBA_CACHE_DIR")
     if configured:
         return Path(configured, "problm")
-    own = Path(__file__).resolve().parents[1] / "__pycache__"
+    own = PACKAGE / "__pycache__"
     if os.access(own if own.exists() else own.parent, os.W_OK):
         return own
     if sys.platform == "win32":
@@ -25,3 +28,18 @@ def folder() -> Path:
     if place.startswith("~"):  # a user without a home folder: nothing can be kept, and the writer reports that
         place = os.devnull
     return Path(place, "problm").absolute()
+
+
+def refuse_strangers(path: Path) -> None:
+    """Raise ValueError if other users may have written this file of code: it would run with our rights.
+
+    Trusted are root, the present user and the owner of the package; a cache in a shared folder (``NUMBA_CACHE_DIR``)
+    may hold files of anybody. Files in the package's own folder are as safe as its sources.
+    """
+    if not hasattr(os, "geteuid") or PACKAGE in path.absolute().parents:
+        return
+    file, place = os.stat(path), os.stat(path.parent)
+    if {file.st_uid, place.st_uid} - {0, os.geteuid(), os.stat(__file__).st_uid}:
+        raise ValueError(f"{path} belongs to another user")
+    if file.st_mode & stat.S_IWOTH or (place.st_mode & stat.S_IWOTH and not place.st_mode & stat.S_ISVTX):
+        raise ValueError(f"everybody may write to {path}")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .folder import folder
+from .folder import folder, refuse_strangers
 from .seal import check_seal
 from .sources import digest
 
@@ -98,6 +98,7 @@ def loaded() -> Any:
         return None
     for path in candidates():
         try:
+            refuse_strangers(path)
             check_seal(path)
             loader = importlib.machinery.ExtensionFileLoader(MODULE, str(path))
             spec = importlib.util.spec_from_file_location(MODULE, path, loader=loader)
