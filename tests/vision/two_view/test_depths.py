@@ -5,10 +5,9 @@ import pytest
 
 from problm.losses import Loss
 from problm.manifolds import rotation_log, tangent_basis
-from problm.vision.two_view.consensus import estimate_threshold
+from problm.vision.two_view.consensus import WIDTHS, best_width, estimate_threshold
 from problm.vision.two_view.depths import Depths
 from problm.vision.two_view.essential import essential_matrix
-from problm.vision.two_view.loss_width import WIDTHS, best_width
 from problm.vision.two_view.models import ESSENTIAL, Frame, two_view_problem
 from problm.vision.two_view.result import residual_norms
 from problm.vision.two_view.simulate import two_views

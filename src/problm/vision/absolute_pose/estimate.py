@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from ...losses import Loss
 from ...manifolds import as_rotation, rotation_exp, skew
 from ...solver.loop import solve
-from ..two_view.robust import Settings, make_settings, solve_options
+from ..two_view.robust import solve_options
+from ..two_view.settings import Settings, make_settings
 from .degenerate import Shape, second_pose, too_similar, undetermined
 from .model import Scene, check_camera, check_points, check_weights
 from .result import AbsolutePose

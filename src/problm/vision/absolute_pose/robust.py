@@ -24,11 +24,11 @@ from ...losses import Loss, as_loss
 from ...solver.graduated import graduated
 from ...solver.loop import solve
 from ...solver.result import Result
-from ..two_view.consensus import estimate_threshold, inlier_quantile, log_chance
-from ..two_view.loss_width import ENOUGH, WIDTHS, least_variance_width
+from ..two_view.consensus import ENOUGH, WIDTHS, estimate_threshold, inlier_quantile, least_variance_width, log_chance
 from ..two_view.matches import extent
-from ..two_view.robust import Settings, solve_options
+from ..two_view.robust import solve_options
 from ..two_view.search import levels_from
+from ..two_view.settings import Settings
 from .model import Scene
 from .search import Pool
 

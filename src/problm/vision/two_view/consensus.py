@@ -1,4 +1,5 @@
-r"""Statistics of the errors of a model: the level of the noise, and whether the model is better than chance.
+r"""Statistics of the errors of a model: the level of the noise, whether the model is better than chance, and how wide
+the last loss should be.
 
 **Noise.** A mixture is fitted to the errors by EM: chi with 1 (epipolar) or 2 (homography) degrees of freedom
 for the inliers, that is the norm of Gaussian noise, and a uniform density for the outliers.
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jit import types
-from ...losses import Loss
+from ...losses import Loss, as_loss
 from ...manifolds import compiled
 from .models import Frame, Model, two_view_problem
 from .result import residual_norms
@@ -30,8 +31,15 @@ _f8, _i8 = types.float64, types.int64
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-_ENOUGH = 2000  # number of errors that determine the noise to 2 %
+_ENOUGH = 10_000  # number of errors, of inliers and outliers, that determine the noise to about 1 %
 _WINDOW = 3.0  # window of the noise, in windows of the search: noise may fill the latter
+WIDTHS = (1.0, 1.2, 1.4, 1.6, 2.0)
+"""Scales to choose from, in thresholds: 2.5 to 5 standard deviations of the noise of one component."""
+ENOUGH = 5000
+"""Number of matches that suffice to choose."""
+_CLEARLY = 0.95
+"""Ratio of variances below which a narrower width is better: what is less is chance, and another sample decides
+otherwise."""
 _GENERIC = np.array([0.7548776662466927, 0.5698402909980532, 0.8191725133961645, 0.6710436067037893])
 
 
@@ -43,10 +51,10 @@ def noise_scale(errors: Array, window: float, freedom: int) -> float:
     and the likelihood decides between their ends: from below it may end in an accidental core, from above it may
     explain everything as noise.
     """
-    r = errors[errors < window]
+    some = errors[:: max(1, len(errors) // _ENOUGH)]  # always the same matches: the noise must not jump with the model
+    r = some[some < window]
     if len(r) == 0:
         return window / 3.0
-    r = r[:: max(1, len(r) // _ENOUGH)].copy()
     quarter = len(r) // 4
     low = max(float(np.partition(r, quarter)[quarter]), 1e-12 * window)
     starts = np.array([low, *(s for s in (window / 27.0, window / 9.0, window / 3.0) if s > 1.5 * low)])
@@ -212,3 +220,38 @@ def accepted_by_chance(
     # A point paired with its own partner by accident is a true match.
     inside &= shift != np.tile(np.arange(n), repeats)
     return max(float(w[inside].sum()), 1.0) / float(w.sum())
+
+
+def best_width(matches: Array, errors: Array, theta: Array, cut: float, name: str, model: Model, frame: Frame) -> float:
+    """Scale of the last loss, in thresholds: the one with the least variance of the parameters, estimated from these
+    matches and their errors."""
+    problem = two_view_problem(model, [matches], frame, Loss.named("linear"))
+    return least_variance_width(problem.jacobian(theta), problem.residuals(theta), errors, cut, name)
+
+
+def least_variance_width(J: Array, r: Array, errors: Array, cut: float, name: str) -> float:
+    """The width of ``WIDTHS`` with the least variance of the parameters, for rows J (n, p, d) and r (n, p).
+
+    Gaussian noise favours a wide loss; long tails and influential wrong matches favour a narrow one. The variance
+    is ``A^-1 B A^-1`` (Huber 1967) with ``A = sum w J'J + 2 w' g g'``, the derivative of the gradient, and ``B = sum
+    w^2 g g'``, where g = J'r; its trace is taken in the metric of J'J.
+    """
+    squares = errors**2
+    g = np.einsum("npd,np->nd", J, r)
+    best, least = WIDTHS[0], math.inf
+    rows, each = J.reshape(-1, J.shape[2]), J.shape[1]
+    metric = rows.T @ rows
+    for wide in WIDTHS[::-1]:
+        loss, inside, h = as_loss(name, wide * cut), squares < (wide * cut) ** 2, 1e-4 * cut**2
+        weight = np.where(inside, loss.cost_and_weight(squares)[1], 0.0)
+        slope = np.where(inside, loss.cost_and_weight(squares + h)[1] - weight, 0.0) / h
+        A = (rows * np.repeat(weight, each)[:, None]).T @ rows + 2.0 * (g * slope[:, None]).T @ g
+        B = (g * (weight**2)[:, None]).T @ g
+        try:
+            half = np.linalg.solve(A, B)
+            variance = float(np.trace(np.linalg.solve(A, half.T) @ metric))
+        except np.linalg.LinAlgError:
+            continue
+        if 0.0 < variance < _CLEARLY * least:  # not for a NaN
+            best, least = wide, variance
+    return best

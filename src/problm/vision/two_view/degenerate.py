@@ -26,7 +26,8 @@ from .kernels import encode_rotation, homography_sampson_evaluator
 from .models import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
 from .pose import turned_rotation
 from .result import residual_norms
-from .search import Pool, SearchOptions, find
+from .search import Pool, find
+from .settings import SearchOptions
 
 _f8 = types.float64
 

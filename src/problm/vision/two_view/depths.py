@@ -35,6 +35,7 @@ _PAIRS = 8000  # number of re-paired matches
 _NEAR = 500  # number of those nearest to their epipolar lines, whose depths are used
 VOTERS = 10_000  # matches that vote for one of the four poses
 _NEIGHBOURS = 2.0  # expected number of wrong matches in an interval of depths
+_COUNTED = 10_000  # inliers whose depths are counted
 
 
 class Depths:
@@ -48,25 +49,27 @@ class Depths:
         of them vote for, at a likely depth."""
         step = max(1, len(rays) // VOTERS)
         pose, _ = choose_pose(pose_of(self.model, theta), np.ascontiguousarray(rays[::step]), inliers[::step])
-        depths = _inverse_depths(pose, rays)
-        kept = inliers & (depths > 0.0)
+        kept, depths = _in_front(pose, rays, inliers)
         problem, mixed = self._by_chance
         errors = residual_norms(problem, theta)
         place = min(_NEAR, len(errors) - 1)
         window = max(cut, float(np.partition(errors, place)[place]))
-        chance = _inverse_depths(pose, mixed[errors < window])
-        chance = np.sort(chance[chance > 0.0])
-        wrong = (len(rays) - kept.sum()) * len(chance) / len(errors) * cut / window
+        chance = _in_front(pose, mixed, errors < window)[1]
+        chance.sort()
+        step = max(1, len(depths) // _COUNTED)
+        wrong = (len(rays) - len(depths)) * len(chance) / len(errors) * cut / (window * step)
         if wrong < 1.0:
             return kept
-        place = np.searchsorted(chance, depths[kept])
+        place = np.searchsorted(chance, depths[::step])
         # On the scale of chance depths have as many values as there are depths by chance: all inliers are counted once.
         u = np.arange(len(chance) + 1) / len(chance)
         half = 0.5 * _NEIGHBOURS / wrong
         low, high = np.maximum(u - half, 0.0), np.minimum(u + half, 1.0)
         below = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=len(u)))])
         like = below[np.searchsorted(u, high, side="right")] - below[np.searchsorted(u, low)]
-        kept[kept] = (like > 2.0 * wrong * (high - low))[place]
+        good = like > 2.0 * wrong * (high - low)
+        edges = chance[np.flatnonzero(good[1:] != good[:-1])]
+        _leave_out(kept, depths, edges, bool(good[0]))
         return kept
 
     @cached_property
@@ -78,12 +81,16 @@ class Depths:
         return two_view_problem(self.model, [mixed], self.frame, Loss.named("linear")), self.frame.transform(mixed)
 
 
-@compiled(_f8[::1](_f8[::1], _f8[:, ::1]))
-def _inverse_depths(pose, rays):  # type: ignore[no-untyped-def]
-    """Inverse depth in camera 1 of matches (n, 4), in units of the baseline; not positive if behind a camera."""
+@compiled(types.Tuple((types.boolean[::1], _f8[::1]))(_f8[::1], _f8[:, ::1], types.boolean[::1]))
+def _in_front(pose, rays, flags):  # type: ignore[no-untyped-def]
+    """Which of the flagged matches (n, 4) are in front of both cameras, and their inverse depths in camera 1, in units
+    of the baseline."""
     R, t = pose[:9].reshape(3, 3), pose[9:]
-    out = np.empty(rays.shape[0])
+    kept, out = np.zeros(rays.shape[0], dtype=np.bool_), np.empty(rays.shape[0])
+    count = 0
     for i in range(rays.shape[0]):
+        if not flags[i]:
+            continue
         a, b, c, d = rays[i, 0], rays[i, 1], rays[i, 2], rays[i, 3]
         x = R[0, 0] * a + R[0, 1] * b + R[0, 2]
         y = R[1, 0] * a + R[1, 1] * b + R[1, 2]
@@ -92,5 +99,21 @@ def _inverse_depths(pose, rays):  # type: ignore[no-untyped-def]
         first = (d * t[2] - t[1]) * nx + (t[0] - c * t[2]) * ny + (c * t[1] - d * t[0]) * nz
         second = (y * t[2] - z * t[1]) * nx + (z * t[0] - x * t[2]) * ny + (x * t[1] - y * t[0]) * nz
         square = nx * nx + ny * ny + nz * nz
-        out[i] = square / first if first > 0.0 and second > 0.0 else -1.0
-    return out
+        if first > 0.0 and second > 0.0 and square > 0.0:
+            kept[i] = True
+            out[count] = square / first
+            count += 1
+    return kept, out[:count].copy()
+
+
+@compiled(types.void(types.boolean[::1], _f8[::1], _f8[::1], types.boolean))
+def _leave_out(kept, depths, edges, first):  # type: ignore[no-untyped-def]
+    """Clear the flags of matches whose depth is unlikely: likelihood begins with ``first`` and changes at the edges."""
+    k = 0
+    for i in range(kept.shape[0]):
+        if kept[i]:
+            likely = first
+            for edge in edges:
+                likely ^= depths[k] > edge
+            kept[i] = likely
+            k += 1

@@ -32,7 +32,8 @@ from .matches import check_intrinsics, check_matches, inverse_intrinsics, refuse
 from .models import ESSENTIAL, ESSENTIAL_ANGLES, Frame, Model, angles_from_pose, pose_of, two_view_problem
 from .pose import choose_pose, decompose_essential
 from .result import RelativePose
-from .robust import Fit, Settings, find_start, fit_robust, make_settings, refine, result_variance, within
+from .robust import Fit, find_start, fit_robust, refine, result_variance, within
+from .settings import Settings, make_settings
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -81,7 +82,7 @@ def essential_matrix(
         are many more. None: 5 from ``initial``, or as many as that takes; after a search, which ends near the minimum,
         a short descent.
     starts : ``"minimal"`` (five-point samples) or ``"random"`` (no RANSAC: descent from random poses).
-    max_starts, confidence : when the search ends; see `problm.vision.two_view.search.SearchOptions`.
+    max_starts, confidence : when the search ends; see `problm.vision.two_view.settings.SearchOptions`.
     parameterization : ``"manifold"``, or ``"angles"`` for the paper's five angles, which have singularities.
     threads : number of threads for the refinement of very many matches.
     rng : random seed or Generator; results are bit-reproducible.

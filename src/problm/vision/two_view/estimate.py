@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from ...losses import Loss
 from .models import Frame, Model
 from .result import TwoViewFit
-from .robust import Fit, Settings, find_start, fit_robust, refine, result_variance, within
+from .robust import Fit, find_start, fit_robust, refine, result_variance, within
+from .settings import Settings
 
 Array = NDArray[np.float64]
 Points = NDArray[Any]

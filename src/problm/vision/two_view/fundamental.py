@@ -17,7 +17,7 @@ from .estimate import estimate, outcome, start_matrix, unit_frame
 from .matches import check_matches
 from .models import FUNDAMENTAL
 from .result import Fundamental
-from .robust import make_settings
+from .settings import make_settings
 
 
 def fundamental_matrix(

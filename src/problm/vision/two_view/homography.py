@@ -18,7 +18,8 @@ from .estimate import estimate, outcome, start_matrix, unit_frame
 from .matches import check_matches
 from .models import HOMOGRAPHY, HOMOGRAPHY_SAMPSON
 from .result import Homography
-from .robust import Fit, make_settings
+from .robust import Fit
+from .settings import make_settings
 
 Points = NDArray[Any]
 _LOOK_AT = 500  # inliers that tell whether they lie on a line

@@ -6,15 +6,16 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    near the minimum, by a short descent on the matches of the search, at twice the threshold and at the threshold; from
    a user's start, or with ``levels``, by `problm.solver.graduated` on *all* matches: five levels, as in the paper, or
    as many as it takes for the widest loss to see a tenth of the matches from there.
-4. The last solves are on the matches within reach of a loss that may be wider (`loss_width`). At 2.5 sigma the smooth
-   truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there has 90 %, and at 5
-   sigma the loss has 99 %. The loss fades out at the cut, so one match changes little. Noise, inliers and model are
-   updated in turn until the inliers no longer change, so the result depends on the matches and not on the path.
+4. The last solves are on the matches within reach of a loss that may be wider (`consensus.best_width`). At 2.5 sigma
+   the smooth truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there has 90 %,
+   and at 5 sigma the loss has 99 %. The loss fades out at the cut, so one match changes little. Noise, inliers and
+   model are updated in turn until the inliers no longer change, so the result depends on the matches, not on the path.
 5. If the first of these solves moves by more than a standard error, and for every F, whose inliers nothing else
    confirms, the best of the surrounding minima is sought (`_explore`).
 6. The consensus is compared with chance (`consensus.log_chance`).
 
-Of very many matches a random sample goes through all of this first; everything then takes the last turns only.
+Of very many matches a random sample leads near the solution. Noise, width, inliers and model then follow once from
+everything, and again only if the inliers at the end would move the model.
 
 Nothing here is specific to E, F or H: `models.Model` describes them.
 """
@@ -24,8 +25,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,23 @@ from numpy.typing import NDArray
 
 from ...losses import Loss, as_loss
 from ...problems.compiled import CompiledProblem
-from ...sampling.order import as_generator
 from ...solver.graduated import graduated
 from ...solver.loop import solve
-from ...solver.options import Options
 from ...solver.result import Result
-from .consensus import estimate_threshold, significance, squared_movement
-from .loss_width import WIDTHS, best_width
+from .consensus import (
+    ENOUGH,
+    WIDTHS,
+    best_width,
+    estimate_threshold,
+    inlier_quantile,
+    significance,
+    squared_movement,
+)
 from .matches import extent
 from .models import Frame, Model, two_view_problem
 from .result import error_norms, residual_norms
-from .search import FINE, Pool, SearchOptions, candidates, find, levels_from, settle
+from .search import FINE, Pool, candidates, find, levels_from, settle
+from .settings import Settings
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -66,7 +73,9 @@ _MANY = 4
 _STILL = 0.1
 """Squared standard errors that a turn moves the model of very many matches by, at which turns end: from there on they
 exchange matches at the limits of likely depths for ever."""
-_TURNS = 12  # of noise, inliers and model at the end; four or five are usual
+_ROUGH = 1.0
+"""The same for a sample, whose model is only a start."""
+_TURNS, _FEW_TURNS = 12, 4  # of noise, inliers and model, at the end and before it; four or five are usual
 _WIDE = 1.4  # scale of the loss, in thresholds, until it is chosen
 _SAMPLES = 128  # minimal samples of the inliers, of which three are followed
 
@@ -136,75 +145,6 @@ def refine(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Checked settings of a fit."""
-
-    threshold: float | None
-    """None: estimated."""
-    loss: str
-    levels: int | None
-    search: SearchOptions
-    threads: int
-    seed: np.random.Generator | int | None
-    options: dict[str, Any]
-    """Options of the solver."""
-
-    @cached_property
-    def rng(self) -> np.random.Generator:
-        """Random generator, created on demand: refining a start needs none."""
-        return as_generator(self.seed)
-
-
-def make_settings(
-    threshold: float | str,
-    loss: str,
-    levels: int | None,
-    starts: str,
-    max_starts: int,
-    confidence: float,
-    threads: int,
-    rng: np.random.Generator | int | None,
-    options: dict[str, Any],
-) -> Settings:
-    """Check the arguments; a wrong value raises here, before any work."""
-    given = threshold, loss, levels, starts, max_starts, confidence, threads, options.get("max_time", math.inf)
-    try:
-        cut, search = _checked(*given)
-    except TypeError:  # a value that cannot be hashed, such as a 0-d array, or a wrong one
-        cut, search = _checked.__wrapped__(*given)
-    if len(options) > ("max_time" in options):
-        Options.of(**options)
-    return Settings(cut, loss, levels, search, int(threads), rng, options)
-
-
-@lru_cache(maxsize=64)
-def _checked(
-    threshold: float | str, loss: str, levels: int | None, starts: str, max_starts: int, confidence: float,
-    threads: int, max_time: float,
-) -> tuple[float | None, SearchOptions]:  # fmt: skip
-    """The threshold (None: estimated) and the options of the search. Cached: a refinement takes less time than a dozen
-    checks."""
-    cut: float | None = None
-    if isinstance(threshold, str):
-        if threshold != "auto":
-            raise ValueError(f'threshold must be a positive number or "auto", got {threshold!r}')
-    else:
-        cut = float(threshold)
-        if not (math.isfinite(cut) and cut > 0.0):
-            raise ValueError(f'threshold must be a positive number or "auto", got {threshold!r}')
-    if not isinstance(loss, str):
-        raise TypeError(f"loss must be the name of a loss (its scale is the threshold), got {type(loss).__name__}")
-    if as_loss(loss).is_linear:
-        raise ValueError('loss="linear" is not robust; use robust=False for squared residuals')
-    if levels is not None and (int(levels) != levels or levels < 1):
-        raise ValueError(f"levels must be a whole number from 1, got {levels!r}")
-    if int(threads) != threads or threads < 1:
-        raise ValueError(f"threads must be a whole number from 1, got {threads!r}")
-    limit = float(max_time)
-    return cut, SearchOptions(starts=starts, max_starts=max_starts, confidence=confidence, max_time=limit)
-
-
 def find_start(model: Model, frame: Frame, x1: Points, x2: Points, settings: Settings) -> Array | None:
     """A start for squared residuals: the best candidate at the coarse threshold."""
     some = slice(None, None, max(1, len(x1) // 5000))
@@ -235,34 +175,27 @@ def fit_robust(
     began = time.perf_counter()
     x = np.concatenate([x1, x2], axis=1, dtype=np.float64) if x is None else x
     task = _Task(model, frame, x1, x2, x, settings, believe, began)
+    task = replace(task, still=_STILL) if task.many else task
     some = task.some()
     if some is not None:
-        head = fit_robust(model, frame, x1[some], x2[some], settings, initial, believe, x[some])
-        if head is not None and head.chance < 0.0:
-            return task.finished(head.theta, head.threshold, head.loss.scale / head.threshold, None, None, head.starts)
-    rng = settings.rng
-    coarse = cut = settings.threshold or task.coarse
-    pool = Pool(model, frame, x, rng, 1.0 if settings.threshold else FINE)
-    theta, starts = initial, 0
-    if theta is None:
-        found = find(pool, cut, settings.search, rng, any_scale=settings.threshold is None)
-        if found is None:
-            return None
-        theta, starts = found.theta, found.starts
-        if settings.threshold is None:
-            theta, cut = settle(pool, found, coarse)
-    result: Result | None = None
-    if initial is None and settings.levels is None:
-        theta = pool.walk_to(theta, cut, pool.n, 10)
-    else:
-        levels = settings.levels or levels_from(pool.errors(theta), cut)
-        result = task.solve([x1, x2], theta, as_loss(settings.loss, cut), levels, last=False)
-        if settings.threshold is None and initial is not None:
-            # From a user's start the noise can only be estimated after the solve.
-            cut = estimate_threshold(error_norms(result), cut, model.freedom)
-            result = task.solve([x1, x2], result.x, as_loss(settings.loss, cut), 2, last=False)
-        theta = result.x
-    return task.finished(theta, cut, 0.0, result, pool, starts)
+        near = replace(task, x1=x1[some], x2=x2[some], x=x[some], still=_ROUGH).near(initial)
+        if near is not None and (fit := task.finished(near)).chance < 0.0:
+            return fit
+    found = task.near(initial)
+    return None if found is None else task.finished(found)
+
+
+@dataclass(frozen=True)
+class _Near:
+    """A model near the solution."""
+
+    theta: Array
+    cut: float
+    """Threshold."""
+    loss: Loss
+    result: Result | None
+    """The last solve, if there was one."""
+    starts: int
 
 
 @dataclass(frozen=True)
@@ -278,6 +211,8 @@ class _Task:
     settings: Settings
     believe: Believe | None
     began: float
+    still: float = 0.0
+    """Squared standard errors that a turn moves the model by, at which turns end; 0: when the inliers stay the same."""
 
     @cached_property
     def local(self) -> Array:
@@ -321,50 +256,115 @@ class _Task:
             options["max_time"] = max(most - (time.perf_counter() - self.began), 1e-4)
         return refine(self.model, self.frame, columns, start, loss, levels, settings.threads, settings.rng, options)
 
-    def finished(
-        self, theta: Array, cut: float, wide: float, result: Result | None, pool: Pool | None, starts: int
-    ) -> Fit:
-        """The fit from a model near the solution: noise, inliers and model in turn.
+    def near(self, initial: Array | None) -> _Near | None:
+        """Search, or solve from a start, then take noise, inliers and model in turn; None if nothing was found."""
+        model, settings, rng = self.model, self.settings, self.settings.rng
+        coarse = cut = settings.threshold or self.coarse
+        pool = Pool(model, self.frame, self.x, rng, 1.0 if settings.threshold else FINE)
+        theta, starts = initial, 0
+        if theta is None:
+            found = find(pool, cut, settings.search, rng, any_scale=settings.threshold is None)
+            if found is None:
+                return None
+            theta, starts = found.theta, found.starts
+            if settings.threshold is None:
+                theta, cut = settle(pool, found, coarse)
+        result: Result | None = None
+        if initial is None and settings.levels is None:
+            theta = pool.walk_to(theta, cut, pool.n, 10)
+        else:
+            both = [self.x1, self.x2]
+            levels = settings.levels or levels_from(pool.errors(theta), cut)
+            result = self.solve(both, theta, as_loss(settings.loss, cut), levels, last=False)
+            if settings.threshold is None and initial is not None:
+                # From a user's start the noise can only be estimated after the solve.
+                cut = estimate_threshold(error_norms(result), cut, model.freedom)
+                result = self.solve(both, result.x, as_loss(settings.loss, cut), 2, last=False)
+            theta = result.x
+        return self._in_turn(_Near(theta, cut, as_loss(settings.loss, cut), result, starts), pool)
 
-        Parameters
-        ----------
-        wide : scale of the last loss, in thresholds; 0: to be chosen.
-        result : the last solve, if there was one.
-        pool : matches to explore other minima with; None: not necessary.
-        """
-        model, settings, x = self.model, self.settings, self.x
-        loss = as_loss(settings.loss, cut)
+    def _in_turn(self, near: _Near, pool: Pool) -> _Near:
+        """Noise, inliers and model in turn, until the inliers, or the model, no longer change."""
+        model, settings = self.model, self.settings
+        theta, cut = near.theta, near.cut
         errors = residual_norms(self.squares, theta)
-        if wide or self.inliers(errors, theta, cut).sum() > model.dim:
-            before, chosen, wide = None, bool(wide), wide or _WIDE
-            for turn in range(_TURNS):
-                last, errors = errors, residual_norms(self.squares, theta) if turn else errors
-                moved = math.inf if before is None else squared_movement(last[before], errors[before], cut, model)
-                if turn == 1 and pool is not None and (self.lonely or moved > 1.0):
-                    theta, moved = _explore(pool, theta, cut, self.believe, settings.rng), math.inf
-                    errors = residual_norms(self.squares, theta)
-                if moved < _STILL and self.many:
-                    break
-                if settings.threshold is None:
-                    cut = estimate_threshold(errors, self.coarse, model.freedom)
+        if self.inliers(errors, theta, cut).sum() <= model.dim:
+            return near
+        before, chosen, wide = None, False, _WIDE
+        for turn in range(_FEW_TURNS if self.still else _TURNS):
+            last, errors = errors, residual_norms(self.squares, theta) if turn else errors
+            moved = math.inf if before is None else squared_movement(last[before], errors[before], cut, model)
+            if turn == 1 and (self.lonely or moved > 1.0):
+                theta, moved = _explore(pool, theta, cut, self.believe, settings.rng), math.inf
+                errors = residual_norms(self.squares, theta)
+            if moved < self.still:
+                break
+            if settings.threshold is None:
+                cut = estimate_threshold(errors, self.coarse, model.freedom)
+            inliers = self.inliers(errors, theta, wide * cut)
+            if not chosen and (turn == _TURNS // 2 or (before is not None and np.array_equal(inliers, before))):
+                # Chosen where the turns end, so that it depends on the matches and not on the path.
+                chosen, wide = True, self.width(errors, theta, cut)
                 inliers = self.inliers(errors, theta, wide * cut)
-                if not chosen and (turn == _TURNS // 2 or (before is not None and np.array_equal(inliers, before))):
-                    # Chosen where the turns end, so that it depends on the matches and not on the path.
-                    chosen, near = True, self.inliers(errors, theta, WIDTHS[-1] * cut)
-                    wide = best_width(x[near], errors[near], theta, cut, settings.loss, model, self.frame)
-                    inliers = self.inliers(errors, theta, wide * cut)
-                if inliers.sum() <= model.dim or (before is not None and np.array_equal(inliers, before)):
-                    break
-                loss = as_loss(settings.loss, wide * cut)
-                result = self.solve([x[inliers]], theta, loss, 1)
-                theta, before = result.x, inliers
+            if inliers.sum() <= model.dim or (before is not None and np.array_equal(inliers, before)):
+                break
+            near = self.solved(inliers, theta, cut, as_loss(settings.loss, wide * cut), near.starts)
+            theta, before = near.theta, inliers
+        return near
+
+    def finished(self, near: _Near) -> Fit:
+        """The fit from a model near the solution."""
+        near = self._on_everything(near) if self.many else near
+        result = near.result
         if result is None:  # hardly any match agrees: there is nothing to refine, and the comparison with chance fails
-            result = self.solve([self.x1, self.x2], theta, loss, 1)
+            result = self.solve([self.x1, self.x2], near.theta, near.loss, 1)
         errors = residual_norms(self.squares, result.x)
-        inliers = self.inliers(errors, result.x, cut)
-        chance, accepted = significance(model, self.frame, result.x, x, inliers, cut, settings.rng)
+        inliers = self.inliers(errors, result.x, near.cut)
+        chance, accepted = significance(self.model, self.frame, result.x, self.x, inliers, near.cut, self.settings.rng)
         seconds = time.perf_counter() - self.began
-        return Fit(result.x, cut, loss, result, errors, inliers, chance, accepted, starts, seconds)
+        return Fit(result.x, near.cut, near.loss, result, errors, inliers, chance, accepted, near.starts, seconds)
+
+    def _on_everything(self, near: _Near) -> _Near:
+        """The end for very many matches: noise and width once, then the model, again if its inliers would move it."""
+        errors, cut = residual_norms(self.squares, near.theta), near.cut
+        if self.settings.threshold is None:
+            cut = estimate_threshold(errors, self.coarse, self.model.freedom)
+        loss = as_loss(self.settings.loss, self.width(errors, near.theta, cut) * cut)
+        inliers = self.inliers(errors, near.theta, loss.scale)
+        near = replace(near, result=None, cut=cut, loss=loss)
+        for _ in range(2):
+            if inliers.sum() <= self.model.dim:
+                break
+            before, near = inliers, self.solved(inliers, near.theta, cut, loss, near.starts)
+            inliers = self.inliers(residual_norms(self.squares, near.theta), near.theta, loss.scale)
+            if self._pull(near, before, inliers) < _STILL:
+                break
+            inliers &= before  # the others, at the limits of likely depths, would come and go for ever
+        return near
+
+    def solved(self, inliers: Flags, theta: Array, cut: float, loss: Loss, starts: int) -> _Near:
+        """Solve on the inliers."""
+        result = self.solve([self.x[inliers]], theta, loss, 1)
+        return _Near(result.x, cut, loss, result, starts)
+
+    def _pull(self, near: _Near, before: Flags, after: Flags) -> float:
+        """How far a solve with other inliers would move, in standard errors, squared: the mean over the parameters."""
+        rows = np.flatnonzero(before != after)
+        if not len(rows) or near.result is None:
+            return 0.0
+        problem = two_view_problem(self.model, [self.x[rows]], self.frame, _SQUARES)
+        r, J = problem.residuals(near.theta), problem.jacobian(near.theta)
+        weight = near.loss.cost_and_weight(np.einsum("np,np->n", r, r))[1] * np.where(after[rows], 1.0, -1.0)
+        gradient = np.einsum("npd,np,n->d", J, r, weight)
+        step = np.linalg.lstsq(near.result.hessian, gradient, rcond=None)[0]
+        sigma = near.cut / inlier_quantile(self.model.freedom)
+        return float(gradient @ step) / (self.model.dim * sigma**2)
+
+    def width(self, errors: Array, theta: Array, cut: float) -> float:
+        """Scale of the last loss, in thresholds."""
+        near = np.flatnonzero(self.inliers(errors, theta, WIDTHS[-1] * cut))
+        near = near[:: max(1, len(near) // ENOUGH)]
+        return best_width(self.x[near], errors[near], theta, cut, self.settings.loss, self.model, self.frame)
 
 
 def _inliers(errors: Array, theta: Array, local: Array, cut: float, believe: Believe | None) -> Flags:

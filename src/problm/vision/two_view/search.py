@@ -31,17 +31,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.kernel import EVALUATOR, Kernel, address_of, describe
-from ...support.suggest import suggest
 from .candidates import SOLVER, addresses, descend, hypothesize, random_points, score
 from .consensus import estimate_threshold, inlier_quantile, noise_scale, once_each, vote_weights
 from .matches import extent
 from .models import Frame, Model, pose_of
 from .pose import choose_pose
 from .result import norms
+from .settings import SearchOptions
 
 Array = NDArray[np.float64]
 
-STARTS = ("minimal", "random")
 _MOST_MATCHES = 20_000  # if there are more, the search uses a random subset
 _LOCAL = 600  # number of matches on which candidates are refined
 _JUDGES = 2000  # number of matches on which they are compared
@@ -51,32 +50,6 @@ _ALIKE = 0.5  # share of common inliers, of all inliers of two candidates, from 
 _RIVALS = 4  # candidates that are kept
 _RIVAL = 0.8  # depth of the score, relative to the best, down to which other candidates are kept
 _HOPEFUL = 0.6  # the same, down to which a candidate is refined at the narrow width
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """Settings of the search for a start. A wrong value raises here."""
-
-    starts: str = "minimal"
-    """``"minimal"`` or ``"random"`` (no RANSAC)."""
-    max_starts: int = 50_000
-    """Largest number of minimal samples; a fifth as many random starts, each of which costs about ten times as much."""
-    confidence: float = 0.999
-    """Probability of having drawn a sample without outliers, at which the search ends."""
-    max_time: float = math.inf
-    """Seconds."""
-
-    def __post_init__(self) -> None:
-        if self.starts not in STARTS:
-            raise ValueError(
-                f"starts={self.starts!r} is not known{suggest(self.starts, STARTS)}; choose one of {STARTS}"
-            )
-        if int(self.max_starts) != self.max_starts or self.max_starts < 1:
-            raise ValueError(f"max_starts must be a whole number from 1, got {self.max_starts!r}")
-        if not 0.0 < self.confidence < 1.0:
-            raise ValueError(f"confidence must lie between 0 and 1, got {self.confidence!r}")
-        if not self.max_time > 0.0:
-            raise ValueError(f"max_time must be positive seconds, got {self.max_time!r}")
 
 
 @dataclass(frozen=True)
@@ -101,6 +74,8 @@ class Pool:
 
     def __init__(self, model: Model, frame: Frame, x: Array, rng: np.random.Generator, fine: float = 1.0) -> None:
         self.fine = fine
+        if len(x) > _MOST_MATCHES:
+            x = x[rng.choice(len(x), _MOST_MATCHES, replace=False, shuffle=False)]
         order = rng.permutation(len(x))
         weights = vote_weights(x)
         if weights.min() < 1.0:
@@ -109,7 +84,6 @@ class Pool:
             order, weights = once_each(x, weights, order)
             lucky = order[rng.uniform(size=len(order)) < weights[order]]
             order = lucky if len(lucky) >= 4 * model.sample else order
-        order = order[:_MOST_MATCHES]
         self.model, self.frame = model, frame
         self.x = np.ascontiguousarray(x[order], dtype=np.float64)
         self.n = len(self.x)
