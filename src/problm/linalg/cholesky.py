@@ -13,8 +13,8 @@ from operator import mul, truediv
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv, dpotrs
 
+from .lapack import dposv, dpotrs
 from .normal import Normal
 from .secular import MOST, SLACK, next_damping
 

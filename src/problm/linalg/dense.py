@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv
+
+from .lapack import dposv
 
 Array = NDArray[np.float64]
 _EPS = float(np.finfo(float).eps)

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv, dsygvd
 
+from ..linalg.lapack import dposv, dsygvd
 from ..linalg.normal import Normal
 from ..solver.problem import Problem, Theta, Wrapper
 

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv
 
 from ..linalg.quadratic import QuadraticModel
 from ..linalg.space import Space
@@ -136,6 +135,8 @@ class Growth:
         if not (mean > 0.0 and trace2 > 0.0):
             return mean
         variance = 0.5 * trace2 + 2.0 * left * trace2 / trace
+        from scipy.special import gammaincinv  # imported where it is needed: it takes longer than most fits
+
         return variance / mean * float(gammaincinv(mean**2 / variance, self.confidence))
 
     def exhausted(self, system: QuadraticModel) -> bool:

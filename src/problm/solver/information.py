@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dtrtri
 
+from ..linalg.lapack import dpotrf, dtrtri
 from ..linalg.normal import Normal
 from .batch import Batch
 

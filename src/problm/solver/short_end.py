@@ -33,9 +33,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv
-from scipy.special import gammaincinv
 
+from ..linalg.lapack import dposv
 from ..linalg.normal import Runs
 from ..linalg.quadratic import QuadraticModel
 from .problem import Theta
@@ -256,6 +255,8 @@ class _Sample:
         mean, square = -float(found.trace()) / variance, float(np.vdot(found, found.T)) / variance**2
         if not (mean > 0.0 and square > 0.0):
             return 0.0
+        from scipy.special import gammaincinv  # imported where it is needed: it takes longer than most fits
+
         return math.sqrt(square / mean * 2.0 * float(gammaincinv(0.5 * mean**2 / square, CONFIDENCE)))
 
 

@@ -22,8 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.special import ndtri, stdtrit
-
 Radius = Callable[[float, float, int, int, float], float]
 """``(sd, range, n, population, delta) -> radius``."""
 
@@ -35,13 +33,24 @@ def serfling_factor(n: int, population: int) -> float:
     return (1.0 - n / population) * (1.0 + 1.0 / n)
 
 
+def quantile(probability: float) -> float:
+    """Quantile of the standard normal distribution."""
+    from scipy.special import ndtri  # imported where it is needed: it takes longer than most fits
+
+    return float(ndtri(probability))
+
+
 def normal(sd: float, width: float, n: int, population: int, delta: float) -> float:
-    return float(ndtri(1.0 - delta)) * sd * math.sqrt(max(0.0, 1.0 - n / population) / n)
+    return quantile(1.0 - delta) * sd * math.sqrt(max(0.0, 1.0 - n / population) / n)
 
 
 def student(n: int, delta: float) -> float:
     """Factor on the normal radius if sd comes from few draws: Student's quantile divided by z."""
-    return float(stdtrit(n - 1, 1.0 - delta) / ndtri(1.0 - delta)) if n > 1 else math.inf
+    if n <= 1:
+        return math.inf
+    from scipy.special import stdtrit
+
+    return float(stdtrit(n - 1, 1.0 - delta)) / quantile(1.0 - delta)
 
 
 def hoeffding_serfling(sd: float, width: float, n: int, population: int, delta: float) -> float:
