@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ def parameters(name: str, value: Any) -> Array:
 
 def column(name: str, value: Any) -> NDArray[Any]:
     """Return numbers with rows along the first axis, also from lists, pandas, polars and PyArrow columns."""
+    if type(value) is np.ndarray and value.dtype.kind == "f" and value.ndim:  # most of the time
+        return value
     refuse_units(name, value)
     if hasattr(value, "to_numpy") and not isinstance(value, np.ndarray):
         value = (
@@ -99,7 +101,7 @@ def _is_numbers(values: Sequence[Any]) -> bool:
     return len(values) > 0 and all(np.isscalar(v) for v in values)
 
 
-def finite(named: Sequence[tuple[str, NDArray[Any]]]) -> None:
+def finite(named: Iterable[tuple[str, NDArray[Any]]]) -> None:
     """Raise at the first NaN or infinity of arrays with rows along the first axis, naming array and row."""
     for name, array in named:
         if array.dtype.kind not in "fc":
@@ -139,10 +141,10 @@ def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | No
         lower, upper = bounds
     except (TypeError, ValueError) as error:
         raise ValueError(f"bounds must be a pair (lower, upper), got {bounds!r}") from error
+    if isinstance(lower, float) and isinstance(upper, float) and lower == -math.inf and upper == math.inf:
+        return None
     refuse_units("bounds", lower)
     refuse_units("bounds", upper)
-    if isinstance(lower, float) and isinstance(upper, float) and lower == -np.inf and upper == np.inf:
-        return None
     d = len(x0)
     if any(np.ndim(b) and np.shape(b) != (d,) for b in (lower, upper)):
         raise ValueError(f"bounds: lower and upper must be numbers or have {d} entries, as {name} has")

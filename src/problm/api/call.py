@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -24,6 +24,7 @@ from .fit_rows import fit_rows
 from .settings import Settings
 
 Array = NDArray[np.float64]
+_NO_POOLS: nullcontext[None] = nullcontext()
 
 
 @dataclass(kw_only=True)
@@ -72,8 +73,11 @@ class Call:
     @classmethod
     def of(cls, keywords: Mapping[str, Any], **known: Any) -> Call:
         """Make a call from keywords; keywords that are not arguments are options of the solver."""
-        ours = {name: value for name, value in keywords.items() if name in _ARGUMENTS}
-        return cls(**known, **ours, options={name: value for name, value in keywords.items() if name not in ours})
+        call = object.__new__(cls)  # the class has the defaults; to set all fields takes as long as to check them
+        call.options = {name: value for name, value in keywords.items() if name not in _ARGUMENTS}
+        call.__dict__.update(known, **{name: value for name, value in keywords.items() if name in _ARGUMENTS})
+        call.__post_init__()
+        return call
 
     def __post_init__(self) -> None:
         as_scipy.refuse_options(self.options)
@@ -136,7 +140,7 @@ class Call:
             callback=self.callback, progress=self.progress or self.verbose > 1,
             options={**self.options, **self.tolerances, **as_scipy.evaluations(self.max_nfev)},
         )  # fmt: skip
-        with ExitStack() as pools:
+        with _NO_POOLS if self.workers is None else ExitStack() as pools:
             if isinstance(model, FunctionModel) and not callable(model.jac):
                 mapped = as_scipy.mapped(self.workers, pools)
                 model.differences = as_scipy.differences(

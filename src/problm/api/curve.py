@@ -37,11 +37,16 @@ class Points:
         return self.axis is not None and (self.sigma is None or self.sigma.ndim == 1)
 
     @property
+    def _x(self) -> NDArray[Any]:
+        """x as an array."""
+        return self.x if type(self.x) is np.ndarray else inputs.column("xdata", self.x)
+
+    @property
     def columns(self) -> Columns:
         """x, y[, sigma] with one row per point; only y if x cannot be sliced."""
         if self.axis is None:
             return (self.y,)
-        x = inputs.column("xdata", self.x)
+        x = self._x
         errors = () if self.sigma is None or self.sigma.ndim == 2 else (self.sigma,)
         return (x.T if self.axis == 1 else x, self.y, *errors)
 
@@ -50,22 +55,22 @@ class Points:
         if nan_policy == "omit":
             self._omit()
         elif check_finite or (check_finite is None and self.n <= inputs.CHECK_UP_TO):
-            inputs.finite(list(zip(("xdata", "ydata", "sigma"), self._named(), strict=False)))
+            inputs.finite(zip(("xdata", "ydata", "sigma"), self._named(), strict=False))
         elif nan_policy == "raise":
             arrays = [a for a in self._named() if a.dtype.kind in "fc"]
             if any(np.isnan(a).any() for a in arrays):
                 raise ValueError("The input contains nan values: remove such points, or pass nan_policy='omit'")
 
     def _named(self) -> list[NDArray[Any]]:
-        x = inputs.column("xdata", self.x) if _is_array(self.x) else np.zeros(self.n)
+        x = self._x if _is_array(self.x) else np.zeros(self.n)
         rows = np.moveaxis(x, -1, 0) if self.axis is None and x.ndim > 1 else (x.T if self.axis == 1 else x)
-        return [rows, self.y, *([] if self.sigma is None else [self.sigma])]
+        return [rows, self.y] if self.sigma is None else [rows, self.y, self.sigma]
 
     def _omit(self) -> None:
         """Leave out the points with a NaN in x or y; x may have its points along the last of any number of axes."""
         bad = np.isnan(self.y) if self.y.dtype.kind in "fc" else np.zeros(self.n, dtype=bool)
         if _is_array(self.x):
-            x = inputs.column("xdata", self.x)
+            x = self._x
             last = x if self.axis == 0 else np.moveaxis(x, -1, 0)
             if len(last) != self.n:
                 raise ValueError(f"nan_policy='omit' needs xdata with {self.n} points, got shape {x.shape}")
@@ -91,7 +96,6 @@ def points_of(xdata: Any, ydata: Any, sigma: Any, *, convert: bool) -> Points:
     if not y.size:
         raise ValueError("ydata is empty: there is nothing to fit")
     axis = None
-    refuse_units("xdata", xdata)
     if _is_array(xdata):
         x = inputs.column("xdata", xdata)
         if not x.size:
@@ -106,6 +110,8 @@ def points_of(xdata: Any, ydata: Any, sigma: Any, *, convert: bool) -> Points:
         if convert and x.dtype.kind in "iu":
             x = x.astype(np.float64)
         xdata = xdata if hasattr(xdata, "columns") else x
+    else:
+        refuse_units("xdata", xdata)
     return Points(xdata, y, sigmas(sigma, len(y)), axis)
 
 
@@ -144,6 +150,8 @@ class Curve:
     weighted: bool
 
     def residuals(self, theta: Any, *columns: Any) -> Any:
+        if self.shape == "rows" and not self.weighted:
+            return self.f(columns[0], *theta) - columns[1]
         r = self.f(self._abscissae(columns), *theta) - columns[-2 if self.weighted else -1]
         return r / columns[-1] if self.weighted else r
 

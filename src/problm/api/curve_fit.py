@@ -152,7 +152,7 @@ def curve_fit(
     pcov = _covariance(result)
     if not result.success:
         warnings.warn(f"{result.message} The parameters returned are the best found.", ConvergenceWarning, 2)
-    if not math.isfinite(pcov.trace()):
+    if not math.isfinite(sum(pcov.diagonal().tolist())):  # a quarter of the time of NumPy's trace
         from ..warnings import CovarianceWarning
 
         warnings.warn("Covariance of the parameters could not be estimated.", CovarianceWarning, 2)

@@ -180,9 +180,9 @@ def differences(
     return Differences(jac, dim, retract, limits, step, sparsity, mapped or map)
 
 
-def mapped(workers: int | Callable[..., Any] | None, pools: ExitStack) -> Callable[..., Any] | None:
+def mapped(workers: int | Callable[..., Any] | None, pools: ExitStack | None) -> Callable[..., Any] | None:
     """A map for finite differences, None for Python's own. Thread pools are closed by ``pools``."""
-    if workers is None or workers == 1:
+    if workers is None or pools is None or workers == 1:
         return None
     if callable(workers):
         return workers

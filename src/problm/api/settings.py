@@ -40,5 +40,7 @@ class Settings:
     @property
     def batches(self) -> bool:
         """Whether batches were asked for; if not, a handful of rows is simply evaluated together."""
-        asked = ("initial_batch", "max_batch", "accuracy")
-        return self.acceptance not in (None, "full") or any(self.options.get(name) is not None for name in asked)
+        if self.acceptance not in (None, "full"):
+            return True
+        given = self.options.get
+        return not (given("initial_batch") is given("max_batch") is given("accuracy") is None)

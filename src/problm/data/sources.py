@@ -66,8 +66,11 @@ def is_stored(data: Any, max_memory: int | float | str | None = None) -> bool:
     Memory maps that fit into ``max_memory`` together are used in place, like arrays.
     """
     parts = list(data.values()) if isinstance(data, Mapping) else data if isinstance(data, (tuple, list)) else [data]
-    if all(isinstance(part, np.ndarray) for part in parts):
-        if not any(isinstance(part, np.memmap) for part in parts):
+    kinds = {type(part) for part in parts}
+    if kinds == {np.ndarray}:
+        return False
+    if all(issubclass(kind, np.ndarray) for kind in kinds):
+        if not any(issubclass(kind, np.memmap) for kind in kinds):
             return False
         return sum(int(part.nbytes) for part in parts) > as_bytes(max_memory)
     return any(_is_stored(part) for part in parts)

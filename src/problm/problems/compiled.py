@@ -70,8 +70,9 @@ class CompiledProblem(SampledProblem):
         self.components, self.cost_bound = kernel.components, kernel.loss.bound
         self.fused = fused
         # If a full pass takes a millisecond, batches cost as much time as they save.
-        self.few = int(_OVERHEAD / kernel.work)
-        self.jump = min(max(kernel.work / _GATHER, 0.01), JUMP)
+        work = kernel.work
+        self.few = int(_OVERHEAD / work)
+        self.jump = min(max(work / _GATHER, 0.01), JUMP)
         self.move = retract
         self._moves = moves
         self._encode = encode

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -203,13 +202,19 @@ class CompiledModel:
 
     move: None = None
     whole = False
+    _kernel: Any = field(default=None, init=False, repr=False, compare=False)
 
-    @cached_property
+    @property
     def kernel(self) -> Any:
-        if self.curve is None:
-            return self.model.residual_kernel(self.shapes, self.dim, self.loss, self.threads)
-        weighting, others = ("sigma", 2) if self.curve == "weighted" else (None, 1)
-        return self.model.curve_kernel(sum(self.shapes) - others, self.dim, weighting, self.loss, self.threads)
+        """The kernel of these shapes, made on first use."""
+        if self._kernel is None:
+            how = self.dim, self.loss, self.threads
+            if self.curve is None:
+                self._kernel = self.model.residual_kernel(self.shapes, *how)
+            else:
+                weighting, others = ("sigma", 2) if self.curve == "weighted" else (None, 1)
+                self._kernel = self.model.curve_kernel(sum(self.shapes) - others, how[0], weighting, *how[1:])
+        return self._kernel
 
     @property
     def components(self) -> int:
@@ -218,7 +223,7 @@ class CompiledModel:
     def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool) -> CompiledModel:
         if not columns:
             raise ValueError("data is needed with a compiled model: it is evaluated row by row")
-        self.shapes = tuple(1 if a.ndim == 1 else a.shape[1] for a in columns)
+        self.shapes = tuple([1 if a.ndim == 1 else a.shape[1] for a in columns])
         return self
 
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> Problem:
@@ -239,4 +244,4 @@ class CompiledModel:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "kernel"}
+        return {**self.__dict__, "_kernel": None}

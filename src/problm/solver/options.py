@@ -105,7 +105,10 @@ class Options:
             if name not in cls.__dataclass_fields__:
                 valid = [f.name for f in fields(cls)]
                 raise TypeError(f"unknown option {name!r}{suggest(name, valid)}; options are {', '.join(valid)}")
-        return cls(**settings)
+        made = object.__new__(cls)  # the class has the defaults; setting all fields takes ten times as long
+        made.__dict__.update(settings)
+        made.__post_init__()
+        return made
 
 
 def _non_negative(name: str, value: float) -> None:

@@ -47,7 +47,7 @@ def result_of(run: Run, status: Status) -> Result:
         if not total <= start:
             x, total = run.start, start
     scale = n / system.count
-    gradient = system.projected_gradient() * scale
+    projected = system.projected_gradient()
     status = _honest(run, status)
     hidden = status > 0 and batch.full and errors_hide_a_direction(run)
     status = Status.STALLED if hidden else status
@@ -57,6 +57,7 @@ def result_of(run: Run, status: Status) -> Result:
         message += " The Jacobian is rank-deficient: some combination of parameters is not determined."
     if status > 0 and total > _BEYOND * n * run.problem.cost_bound:
         message += " Most rows lie beyond the scale of the loss: standard errors may be too small; widen f_scale."
+    root = system.covariance_root()
     return Result(
         x=x,
         cost=total,
@@ -64,12 +65,12 @@ def result_of(run: Run, status: Status) -> Result:
         message=message,
         n=n,
         batch_size=batch.size,
-        grad=system.normal.gradient * scale,
-        optimality=max(map(abs, gradient.tolist()), default=0.0),
+        grad=_scaled(system.normal.gradient, scale),
+        optimality=max(map(abs, projected.tolist()), default=0.0) * scale,
         cosine=math.sqrt(max(system.decrement, 0.0) / system.cost) if system.cost > 0 else 0.0,
-        hessian=system.normal.hessian * scale,
+        hessian=_scaled(system.normal.hessian, scale),
         singular=system.singular,
-        covariance_root=_scaled(system.covariance_root(), math.sqrt(system.count / n)),
+        covariance_root=None if root is None else _scaled(root, math.sqrt(system.count / n)),
         history=run.history,
         nfev=batch.residual_calls + batch.jacobian_calls,
         njev=batch.jacobian_calls,
@@ -97,7 +98,7 @@ def _honest(run: Run, status: Status) -> Status:
         return Status.RUNS_AWAY
     if status > 0 and run.batch.full and still_falls(run):
         status = Status.NOT_DETERMINED  # unless it falls on the way to infinity
-    if status > 0 and run.system.cost > 0.0 and not normal.hessian.diagonal().any():
+    if status > 0 and run.system.cost > 0.0 and not any(normal.hessian.diagonal().tolist()):
         # No parameter matters: every term underflows, or has left the data; or it is the minimum of x^2 + 5.
         sizes = np.maximum(sizes_at(run, start), 1e-6)
         minimum = all(_between_higher_costs(run, j, float(size)) for j, size in enumerate(sizes))
@@ -172,8 +173,8 @@ def _certificate(run: Run, status: Status, distance: float) -> str:
     return "measured" if run.verified else "none"
 
 
-def _scaled(root: Array | None, factor: float) -> Array | None:
-    return root if root is None or factor == 1.0 else root * factor
+def _scaled(sums: Array, factor: float) -> Array:
+    return sums if factor == 1.0 else sums * factor
 
 
 def _active(space: Space, x: Theta) -> NDArray[np.int64]:

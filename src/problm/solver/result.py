@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..linalg.dense import inverse_spd
 from .mapping import ScipysResult
 
 Array = NDArray[np.float64]
@@ -239,8 +240,6 @@ class Result(ScipysResult):
         """(d, d) ``(J^T J)^-1``, the covariance if residuals have unit variance; zero for fixed parameters."""
         if self.covariance_root is not None:
             return self.covariance_root @ self.covariance_root.T
-        from ..linalg.dense import inverse_spd
-
         hessian: Any = self.hessian
         if not isinstance(hessian, np.ndarray):
             from ..linalg.sparse import inverse

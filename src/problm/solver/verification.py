@@ -88,7 +88,7 @@ def perfect(run: Run, model: QuadraticModel) -> bool:
     """Whether residuals are only rounding errors: 1e-14 of what parameters as large as the start contribute to them,
     with the median over the parameters (at the edge of the model's domain a derivative may be infinite)."""
     if run.start_squares is None:
-        run.start_squares = (sizes_at(run, run.start) ** 2).tolist()
+        run.start_squares = [size * size for size in _sizes_at_start(run)]
     signal = list(map(mul, model.normal.hessian.diagonal().tolist(), run.start_squares))  # few: NumPy takes longer
     least = model.cost * model.count / (_PERFECT * len(signal))
     if not max(signal) >= least:
@@ -109,6 +109,16 @@ def sizes_at(run: Run, theta: Theta) -> Array:
     if not (isinstance(theta, np.ndarray) and theta.shape == (d,)):
         return np.ones(d)
     return np.maximum(np.maximum(np.abs(theta), np.abs(start)), 1e-6 * float(np.abs(start).max(initial=0.0)))
+
+
+def _sizes_at_start(run: Run) -> list[float]:
+    """`sizes_at` the start; every solve needs them, and for a few numbers NumPy takes ten times as long."""
+    start, d = run.start, run.problem.dim
+    if not (isinstance(start, np.ndarray) and start.shape == (d,)):
+        return [1.0] * d
+    sizes = list(map(abs, start.tolist()))
+    least = 1e-6 * max(sizes, default=0.0)
+    return [max(size, least) for size in sizes]
 
 
 def _ends(run: Run, model: QuadraticModel, noise: float, step: Array, predicted: float) -> bool:

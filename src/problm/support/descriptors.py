@@ -41,9 +41,10 @@ def loadable_type(column: NDArray[Any]) -> np.dtype[Any]:
     if column.ndim > 2:
         raise ValueError(f"data: a column must have 1 or 2 dimensions, got the shape {column.shape}")
     dtype: np.dtype[Any] = column.dtype
-    return dtype if dtype.isnative and dtype.str[1:] in _CODES else np.dtype(np.float64)
+    return dtype if dtype.isnative and dtype.num in _BY_TYPE else np.dtype(np.float64)
 
 
 def loadable(column: NDArray[Any]) -> NDArray[Any]:
     """The column itself if the kernels read its type in place, else a float64 copy."""
-    return column.astype(loadable_type(column), copy=False)
+    kind = loadable_type(column)
+    return column if kind is column.dtype else column.astype(kind, copy=False)
