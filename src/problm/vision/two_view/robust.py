@@ -73,8 +73,7 @@ _MANY = 4
 _STILL = 0.1
 """Squared standard errors that a turn moves the model of very many matches by, at which turns end: from there on they
 exchange matches at the limits of likely depths for ever."""
-_ROUGH = 1.0
-"""The same for a sample, whose model is only a start."""
+_ROUGH = 1.0  # the same for a sample, whose model is only a start
 _TURNS, _FEW_TURNS = 12, 4  # of noise, inliers and model, at the end and before it; four or five are usual
 _WIDE = 1.4  # scale of the loss, in thresholds, until it is chosen
 _SAMPLES = 128  # minimal samples of the inliers, of which three are followed
@@ -285,8 +284,7 @@ class _Task:
 
     def _in_turn(self, near: _Near, pool: Pool) -> _Near:
         """Noise, inliers and model in turn, until the inliers, or the model, no longer change."""
-        model, settings = self.model, self.settings
-        theta, cut = near.theta, near.cut
+        model, settings, theta, cut = self.model, self.settings, near.theta, near.cut
         errors = residual_norms(self.squares, theta)
         if self.inliers(errors, theta, cut).sum() <= model.dim:
             return near
@@ -302,11 +300,12 @@ class _Task:
             if settings.threshold is None:
                 cut = estimate_threshold(errors, self.coarse, model.freedom)
             inliers = self.inliers(errors, theta, wide * cut)
-            if not chosen and (turn == _TURNS // 2 or (before is not None and np.array_equal(inliers, before))):
+            same = before is not None and np.array_equal(inliers, before)
+            if not chosen and not self.still and (same or turn == _TURNS // 2):
                 # Chosen where the turns end, so that it depends on the matches and not on the path.
                 chosen, wide = True, self.width(errors, theta, cut)
-                inliers = self.inliers(errors, theta, wide * cut)
-            if inliers.sum() <= model.dim or (before is not None and np.array_equal(inliers, before)):
+                inliers, same = self.inliers(errors, theta, wide * cut), same and wide == _WIDE
+            if same or inliers.sum() <= model.dim:
                 break
             near = self.solved(inliers, theta, cut, as_loss(settings.loss, wide * cut), near.starts)
             theta, before = near.theta, inliers
@@ -361,10 +360,11 @@ class _Task:
         return float(gradient @ step) / (self.model.dim * sigma**2)
 
     def width(self, errors: Array, theta: Array, cut: float) -> float:
-        """Scale of the last loss, in thresholds."""
-        near = np.flatnonzero(self.inliers(errors, theta, WIDTHS[-1] * cut))
-        near = near[:: max(1, len(near) // ENOUGH)]
-        return best_width(self.x[near], errors[near], theta, cut, self.settings.loss, self.model, self.frame)
+        """Scale of the last loss, in thresholds, chosen on some of the matches."""
+        some = slice(None, None, max(1, len(errors) // (2 * ENOUGH)))
+        errors, x, local = errors[some], self.x[some], np.ascontiguousarray(self.local[some])
+        near = np.flatnonzero(_inliers(errors, theta, local, WIDTHS[-1] * cut, self.believe))
+        return best_width(x[near], errors[near], theta, cut, self.settings.loss, self.model, self.frame)
 
 
 def _inliers(errors: Array, theta: Array, local: Array, cut: float, believe: Believe | None) -> Flags:
