@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..report.progress import ProgressLine
 from ..report.serialize import plain
-from ..solver.result import Status
 from ..support.files import write_atomically
 from ..support.written import RECORD, Written
 from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption, printable
+
+if TYPE_CHECKING:
+    from ..solver.result import Status
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the files that are written.")]
 NoOutput = Annotated[bool, typer.Option("--no-output", help="Write no files.")]
@@ -176,6 +178,8 @@ def interval(option: str, name: str, text: str) -> tuple[float, float]:
 
 def outcome(status: Status) -> int:
     """The exit code of a solve that ended with this status."""
+    from ..solver.result import Status
+
     if status == Status.INTERRUPTED:
         return interruption()
     return DONE if status > 0 else NOT_CONVERGED

@@ -1,5 +1,6 @@
 """COLMAP's binary form, BAL and PLY written, pictures of reconstructions; damaged files."""
 
+import struct
 from contextlib import suppress
 
 import numpy as np
@@ -65,6 +66,14 @@ def test_damaged_binary_files_are_refused(name, tmp_path):
         (tmp_path / name).write_bytes(spoilt)
         with suppress(ValueError):
             read_colmap(tmp_path)
+
+
+def test_the_length_of_a_quaternion_does_not_overflow(tmp_path):
+    write_colmap(small(), tmp_path, binary=True)
+    whole = (tmp_path / "images.bin").read_bytes()
+    (tmp_path / "images.bin").write_bytes(whole[:12] + struct.pack("<d", 1e300) + whole[20:])
+    with pytest.raises(ValueError, match=r"images\.bin.*must have length 1, has 1e\+300"):
+        read_colmap(tmp_path)
 
 
 def test_a_model_needs_all_its_files(tmp_path):

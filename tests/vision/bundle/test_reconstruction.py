@@ -204,6 +204,7 @@ def test_colmap_files_by_hand(tmp_path):
         ({"cameras": "1 PINHOLE -1 480 1 2 3 4\n"}, "size must be"),
         ({"images": "1 1 0 0 0 0 0 0 1\n\n"}, "line 1: expected IMAGE_ID"),
         ({"images": "1 0 0 0 0 0 0 0 1 a\n\n"}, "quaternion must have length 1"),
+        ({"images": "1 1e300 0 0 0 0 0 0 1 a\n\n"}, r"quaternion must have length 1, has 1e\+300"),
         ({"images": "1 1 0 0 0 0 0 inf 1 a\n\n"}, "pose must be finite"),
         ({"images": "1 1 0 0 0 0 0 0 5 a\n\n"}, "CAMERA_ID 5 is not in cameras.txt"),
         ({"images": "1 1 0 0 0 0 0 0 1 a\n1 2\n"}, "line 2: POINTS2D must be triples"),

@@ -6,13 +6,15 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...report import page
-from ...solver.result import Result
+
+if TYPE_CHECKING:
+    from ...solver.result import Result
 
 Array = NDArray[np.float64]
 

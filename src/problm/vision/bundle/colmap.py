@@ -7,6 +7,7 @@ names the file, the line and what was expected. Files are written atomically (`p
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -263,7 +264,7 @@ def _read_images(
         if number in known:
             _fail(path, k, f"IMAGE_ID {number} appears twice")
         pose = _floats(path, k, "pose", words[1:8])
-        norm = float(np.linalg.norm(pose[:4]))
+        norm = math.hypot(*pose[:4])
         if not 1e-3 < norm < 1e3:
             _fail(path, k, f"the quaternion must have length 1, has {norm:.3g}")
         camera = _whole(path, k, "CAMERA_ID", words[8])

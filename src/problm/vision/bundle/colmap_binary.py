@@ -6,6 +6,7 @@ reference must be valid. An error names the file and what was expected.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Iterator
@@ -122,7 +123,7 @@ def read_images(
         camera = int(file.take("I")[0])
         if number in ids or camera not in cameras:
             file.fail(f"image {number} appears twice, or its camera {camera} is not in cameras.bin")
-        norm = float(np.linalg.norm(pose[:4]))
+        norm = math.hypot(*pose[:4])
         if not 1e-3 < norm < 1e3:
             file.fail(f"the quaternion of image {number} must have length 1, has {norm:.3g}")
         names.append(file.name())
