@@ -149,8 +149,8 @@ class Loop(Run):
             return None if full and self.look_closer() else status
         if self.options.max_iter == 0:
             return Status.MAX_ITER  # only the start is evaluated
-        if full and self.termination.one_step_left(system) and not (self.space.bounded or system.singular):
-            return self.take_last_step(system)
+        if full and short_end.take_last_step(self, system):
+            return Status.GRADIENT
         if not full and self.exhausted(system):
             if not short_end.finish(self, system, self.linearize):
                 self.grow_on()
@@ -223,13 +223,6 @@ class Loop(Run):
             reached = self.growth.accurate(system) and self.growth.confirmed(system, self.batch, self.space)
             return Status.ACCURACY if reached else None
         return None
-
-    def take_last_step(self, system: QuadraticModel) -> Status:
-        """Take the last Gauss-Newton step without evaluating it: a bound says how near the minimum it leads."""
-        self.bound = self.termination.left_after(system)
-        self.batch.move(self.problem.retract(self.batch.theta, system.step(0.0)[0]))
-        self.record("accept", system.cost - system.decrement)
-        return Status.GRADIENT
 
     def stalled(self, system: QuadraticModel) -> Status:
         """The status if no step lowers the cost: a minimum to machine precision, or a failure."""

@@ -19,7 +19,12 @@ fraction of the cost:
 
 The distance that remains, in standard errors of the parameters, is at most a quantile of that error plus what the last
 step leaves. If that is below the tolerance, the solve ends with this bound as its certificate; otherwise it goes on
-with all rows from where it is. The size of S follows from the nonlinearity that its own last step showed.
+with all rows from where it is, and a later step that is short is tried as the last one in the same way. The size of
+S follows from the nonlinearity that its own last step showed.
+
+A sample tells nothing of rows that it lacks. Two checks cost next to nothing. The matrix H is known over all rows: if
+the sample's differs from it in some direction, a few rows carry that direction, and there is no bound. And if few runs
+make up the scatter, their number bounds what is known of it: the quantile is that of an F distribution.
 
 With A = H, the Gauss-Newton matrix, E is mostly the noise of ``sum r_i grad J_i s``: as large, for noisy rows, as what
 is to be measured unless K is a large part of N. Exact second derivatives remove that term.
@@ -37,6 +42,7 @@ from numpy.typing import NDArray
 from ..linalg.lapack import dposv
 from ..linalg.normal import Runs
 from ..linalg.quadratic import QuadraticModel
+from .information import inverse_root
 from .problem import Theta
 from .result import Status
 from .run import Run, Stop
@@ -57,7 +63,7 @@ _RUN, _LONGEST = 128, 512
 _AIM = {1: 0.6, 2: 0.3}
 """Share of the tolerance that the error of the estimate should take, without and with second derivatives."""
 _GROWTHS = 2
-"""Largest number of times that the sample is enlarged before the pass over all rows."""
+"""Largest number of times that the sample is enlarged before the pass over all rows, and after it."""
 _STEPS = 5
 """Largest number of steps on the sample."""
 _NEAR = 0.3
@@ -66,19 +72,26 @@ _RATIO = 0.5
 """Least ratio of actual to predicted decrease of the sample's cost by a step."""
 _MOST_RATE = 0.3
 """Largest relative change of A by the step over all rows."""
+_UNLIKE = 1.5
+"""Largest ratio between the matrix H of all rows and that of the sample, or its inverse, in any direction. For ordinary
+rows it is within a few per cent of one."""
+_NEIGHBOURS = 1.5
+"""Factor of the variance of a mean square of neighbours' differences, against independent ones."""
 _INEXACT = 0.1
 """Relative error of the change of A, as the sample tells it."""
 
 
-def _applies(run: Run, system: QuadraticModel) -> bool:
-    """Whether a batch below N may be followed by the short end."""
-    space, options = run.space, run.options
-    free = not space.bounded and space.fixed is None and options.accuracy is None and options.max_batch is None
-    many = _first(run.problem.n) <= 0.5 * _MOST[1] * run.problem.n
-    ready = run.problem.in_place and run.policy.noise_rule and run.termination.bounded and not system.singular
-    if not (ready and many and free):
-        return False
-    return system.step(run.damping.value)[1] >= 0.9 * system.decrement  # steps are no longer damped
+def _possible(run: Run, system: QuadraticModel) -> bool:
+    """Whether a sample may certify the last step."""
+    problem, options = run.problem, run.options
+    free = run.space.fixed is None and options.accuracy is None and options.max_batch is None
+    many = _first(problem.n) <= 0.5 * _MOST[1] * problem.n
+    return problem.in_place and many and free and run.policy.noise_rule and _may_end(run, system)
+
+
+def _may_end(run: Run, system: QuadraticModel) -> bool:
+    """Whether a solve may end without another pass over all rows."""
+    return run.termination.bounded > 0.0 and not (run.space.bounded or system.singular)
 
 
 def _first(n: int) -> float:
@@ -89,9 +102,10 @@ def _first(n: int) -> float:
 def finish(run: Run, system: QuadraticModel, linearize: Callable[[], QuadraticModel]) -> bool:
     """Go from an exhausted batch with this model to all rows; return False if the short end does not apply, or if steps
     on the sample fail. The solve is stopped if the bound says that nothing remains to be done."""
-    if not _applies(run, system):
+    damped = system.step(run.damping.value)[1] < 0.9 * system.decrement
+    if damped or not _possible(run, system):
         return False
-    sample = _Sample(run)
+    sample = Sample(run)
     found = sample.descend(run.batch.theta)
     if found is None:
         return False
@@ -100,33 +114,62 @@ def finish(run: Run, system: QuadraticModel, linearize: Callable[[], QuadraticMo
     system = linearize()
     if run.batch.theta is not theta or system.singular or run.termination.converged(system) is not None:
         return True  # the loop decides
-    normal = system.normal
+    _try_as_last(run, system, sample, there, known, anyway=True)
+    return True
+
+
+def take_last_step(run: Run, system: QuadraticModel) -> bool:
+    """Take the Gauss-Newton step from a point that was linearised on all rows without another pass, if a bound, by a
+    sample or by the contraction of the last steps, says how near the minimum it leads; return whether it was taken."""
+    termination = run.termination
+    if not (_may_end(run, system) and termination.one_short_step(system)):
+        return False
+    if _possible(run, system):
+        sample = run.sample or Sample(run)
+        _try_as_last(run, system, sample, sample.runs(run.batch.theta, second=False), None, anyway=False)
+        return False  # steps that are judged by all rows follow
+    if not termination.one_step_left(system):
+        return False
+    run.bound = termination.left_after(system)
+    run.batch.move(run.problem.retract(run.batch.theta, system.step(0.0)[0]))
+    run.record("accept", system.cost - system.decrement)
+    return True
+
+
+def _try_as_last(
+    run: Run, system: QuadraticModel, sample: Sample, there: Runs, known: Array | None, *, anyway: bool
+) -> None:
+    """Take the step from a point that was linearised on all rows, and one more by the sample, with the sums ``there``
+    over its runs, and stop the solve, if the bound says that nothing remains; without that only if ``anyway``."""
+    run.sample, exact, theta, normal = sample, known is not None, run.batch.theta, system.normal
     second = normal.hessian if known is None else normal.hessian + known
-    if (step := _solved(second, normal.gradient)) is None:
-        return True
+    step = _solved(second, normal.gradient)
+    if step is None or not sample.resembles(there, normal.hessian):
+        return
     trial = run.problem.retract(theta, step)
-    left = _Remainder.of(sample, system, second, there, sample.runs(trial), step)
-    while left is not None and left.change < 0.0:
-        end, exact = run.problem.retract(trial, left.step), known is not None
+    left = _Remainder.of(sample, system, second, there, sample.runs(trial, exact), step)
+    for growths in range(_GROWTHS + 1):
+        if left is None or left.change >= 0.0:
+            return
+        end = run.problem.retract(trial, left.step)
         rows = left.rows(sample, exact)
-        if left.bound(exact) > TOLERANCE and rows <= _MOST[1 + exact] * sample.n:
+        if growths < _GROWTHS and left.bound(exact) > TOLERANCE and rows <= _MOST[1 + exact] * sample.n:
             new = sample.extend(rows)
-            there = there if not len(new) else sample.joined(there, sample.evaluated(theta, new, second=True))
+            there = there if not len(new) else sample.joined(there, sample.evaluated(theta, new, exact))
             trial, step = end, step + left.step
-            left = _Remainder.of(sample, system, second, there, sample.runs(trial), step)
+            left = _Remainder.of(sample, system, second, there, sample.runs(trial, exact), step)
             continue
-        run.previous = theta
-        run.batch.move(end)
         if left.bound(exact) <= TOLERANCE:
             run.bound = left.bound(exact)
             system.normal = replace(normal, hessian=left.hessian)
-        else:
-            run.termination.last_decrement = system.decrement
+        elif not anyway:
+            return
+        run.previous, run.termination.last_decrement = theta, system.decrement
+        run.batch.move(end)
         run.record("accept", system.cost + left.change / run.problem.n)
         if run.bound is not None:
             raise Stop(Status.GRADIENT)
-        break
-    return True
+        return
 
 
 def _all_rows(run: Run, theta: Theta, cost: float) -> Array | None:
@@ -146,7 +189,7 @@ def _all_rows(run: Run, theta: Theta, cost: float) -> Array | None:
     return None if found is None else found[1]
 
 
-class _Sample:
+class Sample:
     """Random runs of consecutive rows, spread evenly over all rows: one from each of as many strata."""
 
     def __init__(self, run: Run) -> None:
@@ -210,6 +253,14 @@ class _Sample:
             at = self.joined(there, self.evaluated(theta, new, second=False))
         return None
 
+    def resembles(self, at: Runs, hessian: Array) -> bool:
+        """Whether the rows inform every direction as all rows do, whose matrix is given."""
+        root, regular = inverse_root(hessian)
+        if not regular:
+            return False
+        shares = np.linalg.eigvalsh(root.T @ (at.hessian.sum(axis=0) * self.scale) @ root)
+        return bool(_UNLIKE * shares[0] >= 1.0 and shares[-1] <= _UNLIKE)
+
     def _distance(self, at: Runs) -> float:
         """Distance from the minimum of the sample, in its own standard errors."""
         gradient = at.gradient.sum(axis=0)
@@ -241,7 +292,8 @@ class _Sample:
 
     def error(self, missed: Array, hessian: Array, variance: float) -> float:
         """Bound of the error of the sum over all rows that runs with the sums ``missed`` (m, d) estimate, in standard
-        errors of the parameters: the quantile of a scaled chi-square (Satterthwaite).
+        errors of the parameters: the quantile of a scaled chi-square (Satterthwaite), divided by one with the degrees
+        of freedom of the scatter, which are few if it comes from few runs.
 
         The variance of a run is that of neighbours' differences: in sorted data it is much smaller than between all
         runs, and so is the error of evenly spread ones.
@@ -255,9 +307,13 @@ class _Sample:
         mean, square = -float(found.trace()) / variance, float(np.vdot(found, found.T)) / variance**2
         if not (mean > 0.0 and square > 0.0):
             return 0.0
-        from scipy.special import gammaincinv  # imported where it is needed: it takes longer than most fits
+        solved = _solved(hessian, differences.T)
+        sizes = np.zeros(1) if solved is None else -np.einsum("ij,ji->i", differences, solved)
+        uneven = float((sizes @ sizes) * (m - 1) / max(sizes.sum() ** 2, 1e-300)) - 1.0  # squared relative scatter
+        freedom = 2.0 * (m - 1) / max(_NEIGHBOURS * uneven, 2.0 / (m - 1))
+        from scipy.special import fdtri  # imported where it is needed: it takes longer than most fits
 
-        return math.sqrt(square / mean * 2.0 * float(gammaincinv(0.5 * mean**2 / square, CONFIDENCE)))
+        return math.sqrt(mean * float(fdtri(mean**2 / square, freedom, CONFIDENCE)))
 
 
 @dataclass(slots=True)
@@ -281,7 +337,7 @@ class _Remainder:
 
     @classmethod
     def of(
-        cls, sample: _Sample, system: QuadraticModel, second: Array, before: Runs, after: Runs, step: Array
+        cls, sample: Sample, system: QuadraticModel, second: Array, before: Runs, after: Runs, step: Array
     ) -> _Remainder | None:
         """Measure it from the sums over the runs before and after the step; None if they are not finite."""
         normal, scale, freedom = system.normal, sample.scale, sample.run.termination.freedom
@@ -310,7 +366,7 @@ class _Remainder:
             float(np.abs(np.linalg.eigvals(turned)).max()),
         )
 
-    def rows(self, sample: _Sample, exact: bool) -> float:
+    def rows(self, sample: Sample, exact: bool) -> float:
         """Number of rows with which one more evaluation should bound what remains by the tolerance."""
         needed = (self.error / (0.8 * TOLERANCE)) ** 2 * len(sample.starts) * sample.length
         share = self._share(exact)

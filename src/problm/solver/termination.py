@@ -15,9 +15,10 @@ gradient
     start: accuracy changes where the method does (`Problem.digits_up_to`). If gtol is given, the cosine must be below
     gtol. If steps shrink slowly, by a factor c each, the minimum is 1 / (1 - c) times as far away.
 bound
-    The step from here is the last one: with the contraction c between the last two linearisations over all residuals,
-    the distance after the step, ``c / (1 - c) distance``, is below half of `TOLERANCE` (few rows: its cosine is below
-    half of `LAST_DIGITS`, if such a certificate is asked for). The step is then taken without another pass.
+    The step from here is the last one, because a sample of the rows bounds what it leaves (`problm.solver.short_end`).
+    Where no sample can be evaluated: with the square root c of the contraction between the last two linearisations over
+    all residuals, the distance after the step, ``c / (1 - c) distance``, is below half of `TOLERANCE` (few rows: its
+    cosine is below half of `LAST_DIGITS`, if such a certificate is asked for). The step is taken without another pass.
 
 If steps keep gaining next to nothing, or no step lowers the cost, the model and its distance may be wrong (a Jacobian
 that is singular at the minimum, rounding, a wrong derivative). `problm.solver.verification` then measures slope and
@@ -120,11 +121,15 @@ class Termination:
             model.decrement, model.cost, self.last_decrement, self.bounded, self.model_agreed
         )
 
+    def one_short_step(self, model: QuadraticModel) -> bool:
+        """Whether the Gauss-Newton step from here is so short that it may be the last."""
+        return self.model_agreed and rules.is_last_size(model.decrement, model.cost, self.bounded)
+
     def left_after(self, model: QuadraticModel) -> float:
         """Distance to the minimum after the Gauss-Newton step from here, in standard errors, from the contraction."""
-        rate = rules.contraction(model.decrement, self.last_decrement)
+        share = rules.left_by_last_step(model.decrement, self.last_decrement)
         least = 0.5 * LAST_DIGITS * math.sqrt(self.freedom) if self.digits else 0.0  # contraction ends at rounding
-        return max(rate / (1.0 - rate) * self.distance(model), least)
+        return max(share * self.distance(model), least)
 
     def crawls(self) -> bool:
         """Whether steps have gained next to nothing for so long that the model should be verified."""
