@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,6 @@ from .policies.acceptance import Acceptance, FullBatch, Holdout
 from .problem import Problem, Theta
 from .result import History, State, Status
 from .termination import Termination
-
-if TYPE_CHECKING:
-    from .short_end import Sample
 
 Array = NDArray[np.float64]
 
@@ -81,7 +78,7 @@ class Run:
         """Whether evaluations of the cost confirmed that the point is a minimum (`problm.solver.verification`)."""
         self.bound: float | None = None
         """Distance to the minimum, in standard errors, after a last step that was taken because of its bound."""
-        self.sample: Sample | None = None
+        self.sample: Any = None
         """The rows that told what a step over all rows leaves (`problm.solver.short_end`)."""
         self.start_squares: list[float] | None = None
         """Squares of the sizes of the parameters at the start (`problm.solver.verification.perfect`)."""
