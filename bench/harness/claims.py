@@ -59,12 +59,13 @@ def write_claims(folder: Path) -> None:
     commits = sorted({str(about.get("commit")) for about in measured.values()})
     known = {**first, "commit": ", ".join(commits), "seconds": sum(a.get("seconds") or 0.0 for a in measured.values())}
     known = {k: v for k, v in known.items() if k not in ("settings", "methods")}
+    scales = sorted({str(about.get("settings", {}).get("scale", "unknown")) for about in measured.values()})
     text = [
         "# The claims of the paper",
         "Ratios are medians (least to greatest over five seeds). *Real data*: AdelaideRMF, Strecha's and ETH3D's "
         "matches, the authors' own demo pair, Sceaux castle. *Stand-ins*: made from the seed. A claim *agrees* if "
         "our figure shows it for the paper's own method, *agrees in part* if only for some of the cases or for our "
-        "default, and *disagrees* otherwise.",
+        f"default, and *disagrees* otherwise. Scale of the runs: {', '.join(scales)}.",
         markdown_table(["where", "claim of the paper", "found on real data", "found on stand-ins", "verdict"], cells),
     ]
     record.write(folder, "claims", text, found, known, quiet=True)
