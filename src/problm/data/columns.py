@@ -111,13 +111,17 @@ class FileColumns:
         self.n = n
         self.raws = tuple(raws)
         self.columns = tuple(r.column for r in self.raws)
-        self.files: list[str] = [r.path for r in self.raws]
+        self.files: list[str] | None = [r.path for r in self.raws]
         for raw in self.raws:
-            need, have = raw.offset + n * raw.column.row_bytes, os.path.getsize(raw.path)
+            need, have = raw.offset + n * raw.column.row_bytes, self.size_of(raw.path)
             if have < need:
                 raise ValueError(f"{raw.path} is cut short: {need} bytes expected, it has {have}")
         self.ends = even_ends(n, fine_rows(n, row_bytes(self)))
         self._files: dict[str, int] = {}
+
+    def size_of(self, path: str) -> int:
+        """Size of a file in bytes."""
+        return os.path.getsize(path)
 
     def read(self, lo: int, hi: int, out: Columns | None = None) -> Columns:
         if out is None:

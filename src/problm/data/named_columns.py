@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..support.addresses import is_address
 from ..support.suggest import suggest
 
 _FRAMES = ("pandas", "polars", "pyarrow")
@@ -65,7 +66,7 @@ def _names(data: Any) -> list[str] | None:
         return [str(name) for name in data.columns]
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data).rstrip("/")
-        if path.endswith(_TABLES) or "://" in path or os.path.isdir(path):
+        if path.endswith(_TABLES) or (is_address(path) and not path.endswith(".npy")) or os.path.isdir(path):
             from .sources import open_source
 
             return [column.name for column in open_source(data).columns]

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.addresses import is_address, without_secrets
 from ..support.files import explained
 from ..support.npy import sound_parquet
 from .columns import Column, Columns, choose
+from .remote import RemoteFiles
 
 _LEAST_BYTES = 1 << 18
 """Size up to which row groups are read together: fewer calls, each with enough rows to be worth it."""
@@ -30,21 +32,37 @@ def parquet_dataset(data: Any) -> Any:
         raise _missing("PyArrow") from error
     if not isinstance(data, str):
         return data
+    if is_address(data):
+        return _at_address(data)
     found: str | list[str] = data
-    if "://" not in data:
-        if any(mark in data for mark in "*?["):
-            found = sorted(glob.glob(data))
-            if not found:
-                raise FileNotFoundError(f"no file matches {data!r}")
-        elif not os.path.exists(data):
-            raise FileNotFoundError(f"no such file or folder: {data!r}")
+    if any(mark in data for mark in "*?["):
+        found = sorted(glob.glob(data))
+        if not found:
+            raise FileNotFoundError(f"no file matches {data!r}")
+    elif not os.path.exists(data):
+        raise FileNotFoundError(f"no such file or folder: {data!r}")
     with sound_parquet(data):
         return ds.dataset(found, format="parquet")
 
 
+def _at_address(address: str) -> Any:
+    """The dataset at an address, through fsspec, or through PyArrow's own file systems where fsspec lacks a package."""
+    import pyarrow.dataset as ds
+    from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+    try:
+        files = RemoteFiles(address)
+    except ImportError:
+        with sound_parquet(told(address)):
+            return ds.dataset(address, format="parquet")
+    files.require()
+    with sound_parquet(files.name):
+        return ds.dataset(files.path, format="parquet", filesystem=PyFileSystem(FSSpecHandler(files.system)))
+
+
 def told(data: Any) -> str:
     """The name of the data in messages."""
-    return data if isinstance(data, str) else "data"
+    return without_secrets(data) if isinstance(data, str) else "data"
 
 
 class ParquetRows:
@@ -103,12 +121,12 @@ class ParquetRows:
         """Refuse sizes that the file does not explain: a column of equal numbers takes no room in the file, but any
         amount of memory."""
         each = sum(c.row_bytes for c in self.columns)
-        stored = [metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups)]
         path = str(fragment.path)
-        size = os.path.getsize(path) if os.path.isfile(path) else max(sum(stored), 0)
-        if metadata.num_rows * each > explained(size):
+        size = os.path.getsize(path) if os.path.isfile(path) else fragment.filesystem.get_file_info(path).size
+        if metadata.num_rows * each > explained(size or 0):
             raise ValueError(
-                f"{self._told}: {metadata.num_rows:,} rows are announced in {path}, which its size does not explain"
+                f"{self._told}: {metadata.num_rows:,} rows are announced in {without_secrets(path)}, which its size "
+                "does not explain"
             )
 
     def _table(self, group: int) -> Any:

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from ..support.addresses import is_address, without_secrets
 from ..support.files import open_regular
 from ..support.memory import as_bytes
-from ..support.npy import load_arrays, members, most_of, read_header, unharmed
+from ..support.npy import LONGEST_HEADER, load_arrays, members, most_of, read_header, unharmed
 from .columns import Column, FileColumns, Joined, Raw, Sliced, Source, choose
 from .partitions import Partitions
+from .remote import RemoteColumns, RemoteFiles
 
 _SUFFIXES = ".npy, .npz, .parquet, .zarr"
 _IN_MEMORY = ("to_numpy", "__array__", "__array_interface__", "__dlpack__")  # attributes that a reader of slices lacks
@@ -30,7 +32,8 @@ def open_source(data: Any, columns: Sequence[str] | None = None) -> Source:
     Parameters
     ----------
     data
-        A path (``.npy``, ``.npz``, ``.parquet`` file, folder or glob, ``.zarr``), a NumPy array or memory map, a Zarr
+        A path (``.npy``, ``.npz``, ``.parquet`` file, folder or glob, ``.zarr``), an address that fsspec or PyArrow
+        know (``.npy``, ``.parquet`` file or folder, ``.zarr``; ``s3://...``), a NumPy array or memory map, a Zarr
         or HDF5 array, a PyArrow dataset, a Dask array or data frame, anything with a length and slices, or a tuple or
         mapping of these: their columns side by side.
     columns
@@ -112,28 +115,35 @@ def _joined(named: Sequence[tuple[str, Any]]) -> Source:
     parts = [_one(name, value) for name, value in named]
     if len(parts) == 1:
         return parts[0]
-    files = [p for p in parts if isinstance(p, FileColumns)]
+    files = [p for p in parts if type(p) is FileColumns]
     if len(files) == len(parts) and len({p.n for p in parts}) == 1:
         return FileColumns(parts[0].n, [raw for p in files for raw in p.raws])
     return Joined(parts)
 
 
 def _open_path(path: str, columns: Sequence[str] | None) -> Source:
-    suffix = Path(path.rstrip("/")).suffix.lower()
+    name = without_secrets(path) if is_address(path) else path
+    suffix = Path(name.rstrip("/")).suffix.lower()
+    if suffix == ".npy" and is_address(path):
+        files = RemoteFiles(path)
+        n, (raw,) = _header(name, files.beginning(2 * LONGEST_HEADER), os.path.basename(name))
+        return RemoteColumns(files, n, raw)
     if suffix == ".npy":
         with open_regular(path) as file:
             return FileColumns(*_header(path, file, os.path.basename(path)))
+    if suffix == ".npz" and is_address(path):
+        raise ValueError(f"data={name!r}: archives at an address are not read; store the arrays as .npy or .parquet")
     if suffix == ".npz":
         return _open_npz(path, columns)
     if suffix == ".zarr":
         from .zarr_arrays import open_zarr
 
         return open_zarr(path, columns)
-    if suffix in (".parquet", ".pq") or "://" in path or os.path.isdir(path):
+    if suffix in (".parquet", ".pq") or is_address(path) or os.path.isdir(path):
         from .readers import ParquetRows
 
         return ParquetRows(path, columns)
-    raise ValueError(f"data={path!r}: unknown format; known are {_SUFFIXES} and folders of Parquet files")
+    raise ValueError(f"data={name!r}: unknown format; known are {_SUFFIXES} and folders of Parquet files")
 
 
 def _open_npz(path: str, columns: Sequence[str] | None) -> Source:

@@ -25,13 +25,15 @@ import numpy as np
 
 try:
     import zarr
-    from zarr.storage import LocalStore
+    from zarr.storage import FsspecStore, LocalStore
 except ImportError as error:
     raise ImportError("Zarr is needed for this kind of data: pip install 'problm[big]'") from error
 
+from ..support.addresses import is_address, without_secrets
 from ..support.files import UNPACKED_FREELY, explained, open_regular
 from ..support.memory import as_bytes
 from .columns import Sliced, Source, choose
+from .remote import RemoteFiles
 
 FILTERS = frozenset(
     {"bytes", "transpose", "delta", "shuffle", "bitround", "quantize", "fixedscaleoffset", "astype", "crc32", "crc32c"}
@@ -45,6 +47,7 @@ _STREAMS = {
 }  # fmt: skip
 """Decoders of the codecs whose chunks do not begin with their unpacked size."""
 _NUMBERS = frozenset(f"{kind}{8 * size}" for kind in ("int", "uint", "float") for size in (1, 2, 4, 8)) | {"bool"}
+_METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _MAX_METADATA = 1 << 24
 _MOST_CHUNKS = 1 << 24
 _SLACK = 1 << 16
@@ -53,7 +56,7 @@ _SLACK = 1 << 16
 
 def open_zarr(path: str, columns: Sequence[str] | None) -> Source:
     """Open a Zarr array, or all arrays of a group."""
-    if "://" in path:
+    if is_address(path):
         return _from_address(path, columns)
     if not os.path.isdir(path):
         raise FileNotFoundError(2, "there is no such Zarr folder", path)
@@ -112,18 +115,27 @@ def _refuse_escape(path: str, file: str, name: str) -> None:
         )
 
 
+def _sizes(folder: str) -> Iterator[int]:
+    """Sizes of the files of a folder, or of an address."""
+    if is_address(folder):
+        files = RemoteFiles(folder)
+        with files.sound():
+            yield from (int(found.get("size") or 0) for found in files.system.find(files.path, detail=True).values())
+    for place, _, names in os.walk(folder):
+        yield from (os.lstat(os.path.join(place, name)).st_size for name in names)
+
+
 def _refuse_emptiness(folder: str, described: _Described) -> None:
     """Refuse an array whose chunks are far too small for it, or missing: it would take hours to read nothing."""
     if described.bytes <= UNPACKED_FREELY:
         return
     stored = 0
-    for place, _, files in os.walk(folder):
-        for file in files:
-            stored += os.lstat(os.path.join(place, file)).st_size
-            if explained(stored) >= described.bytes:
-                return
+    for size in _sizes(folder):
+        stored += size
+        if explained(stored) >= described.bytes:
+            return
     raise ValueError(
-        f"{folder} announces {described.bytes / 1e9:.3g} GB, but holds {stored} bytes, which do not explain them; open "
+        f"{without_secrets(folder)} announces {described.bytes / 1e9:.3g} GB, but holds {stored} bytes, which do not explain them; open "
         "the array with zarr and pass it if most of its chunks are meant to be missing"
     )
 
@@ -195,7 +207,7 @@ class _Checked(LocalStore):  # type: ignore[misc]
     path: str
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-        is_chunk = key.rpartition("/")[2] not in ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+        is_chunk = key.rpartition("/")[2] not in _METADATA
         most = self.described.chunk_bytes + _SLACK if is_chunk else _MAX_METADATA
         try:
             found = os.stat(self.root / key)
@@ -206,8 +218,8 @@ class _Checked(LocalStore):  # type: ignore[misc]
             raise ValueError(f"{name} is not a file of at most {most} bytes")
         _refuse_escape(self.path, os.fspath(self.root / key), name)
         content = await super().get(key, prototype, byte_range)
-        if is_chunk and content is not None and self.described.compressor is not None:
-            check_unpacked(self.described.compressor, content.to_bytes(), most, name)
+        if is_chunk and content is not None:
+            _check_content(self.described, content, most, name)
         return content
 
 
@@ -219,13 +231,52 @@ def _opened(path: str, folder: str, described: _Described) -> _ZarrColumn:
         return _ZarrColumn(path, described.name, array)
 
 
+class _CheckedRemote(FsspecStore):  # type: ignore[misc]
+    """A store at an address with the same limits; sizes are those that the store reports."""
+
+    described: _Described | None = None
+
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+        is_chunk = key.rpartition("/")[2] not in _METADATA
+        if is_chunk and self.described is None:
+            raise ValueError("a chunk was read before its metadata were checked")
+        most = self.described.chunk_bytes + _SLACK if is_chunk and self.described is not None else _MAX_METADATA
+        try:
+            size = (await self.fs._info(f"{self.path.rstrip('/')}/{key}"))["size"]
+        except self.allowed_exceptions:
+            return None
+        name = f"the chunk {key} of {self.path}"
+        if not isinstance(size, int) or size > most:
+            raise ValueError(f"{name} is not a file of at most {most} bytes")
+        content = await super().get(key, prototype, byte_range)
+        if is_chunk and content is not None and self.described is not None:
+            _check_content(self.described, content, most, name)
+        return content
+
+
 def _from_address(path: str, columns: Sequence[str] | None) -> Source:
-    """Open a store at an address; its codecs are checked before a chunk is read, but not the sizes of its chunks."""
+    """Open an array, or all arrays of a group, at an address."""
+    name = path.rstrip("/").rpartition("/")[2]
     with _sound_zarr(path):
-        opened = zarr.open(path, mode="r")
-        arrays = {path.rpartition("/")[2]: opened} if hasattr(opened, "shape") else dict(opened.arrays())
-        names = choose("columns", columns, arrays)
-        return Sliced([_ZarrColumn(path, name, arrays[name]) for name in names], names)
+        opened = zarr.open(_CheckedRemote.from_url(path, read_only=True), mode="r")
+        if hasattr(opened, "shape"):
+            return Sliced([_remote_array(path, name, path)], [name])
+        names = choose("columns", columns, sorted(key for key, _ in opened.arrays()))
+        return Sliced([_remote_array(path, key, f"{path.rstrip('/')}/{key}") for key in names], names)
+
+
+def _remote_array(path: str, name: str, address: str) -> _ZarrColumn:
+    store = _CheckedRemote.from_url(address, read_only=True)
+    array = zarr.open_array(store, mode="r")
+    column = _ZarrColumn(path, name, array)
+    store.described = column.described
+    _refuse_emptiness(address, column.described)
+    return column
+
+
+def _check_content(described: _Described, content: Any, most: int, name: str) -> None:
+    if described.compressor is not None:
+        check_unpacked(described.compressor, content.to_bytes(), most, name)
 
 
 def check_unpacked(codec: str, content: bytes, most: int, name: str) -> None:
@@ -293,10 +344,10 @@ def _sound_zarr(path: str) -> Iterator[None]:
     except (MemoryError, FileNotFoundError):
         raise
     except Exception as error:
-        if path in str(error):
+        if path in str(error) and not is_address(path):
             raise
         told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path} cannot be read as Zarr: {told}") from None
+        raise ValueError(without_secrets(f"{path} cannot be read as Zarr: {told}")) from None
 
 
 class _ZarrColumn:
@@ -308,7 +359,7 @@ class _ZarrColumn:
         self.chunks: tuple[int, ...] = tuple(array.chunks)
         # Check what Zarr has read: another process may have written in the meantime.
         described = array.metadata.to_dict()
-        _checked(name, described["zarr_format"], json.loads(json.dumps(described, default=str)))
+        self.described = _checked(name, described["zarr_format"], json.loads(json.dumps(described, default=str)))
 
     def __getitem__(self, rows: slice) -> Any:
         with _sound_zarr(self.path):

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .addresses import without_secrets
 from .files import explained, open_regular
 from .memory import as_bytes
 
@@ -32,7 +33,7 @@ _DAMAGE = (
     UnicodeDecodeError,
 )  # fmt: skip
 _PIECE = 1 << 24
-_LONGEST_HEADER = 10_000
+LONGEST_HEADER = 10_000
 """Bytes of the header of an array, as in NumPy."""
 
 
@@ -54,7 +55,7 @@ def sound_parquet(name: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeError) as error:
-        raise ValueError(f"{os.fspath(name)} cannot be read as Parquet: {error}") from None
+        raise ValueError(without_secrets(f"{os.fspath(name)} cannot be read as Parquet: {error}")) from None
 
 
 def read_header(path: str | os.PathLike[str], file: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -63,8 +64,8 @@ def read_header(path: str | os.PathLike[str], file: Any, name: str) -> tuple[tup
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         length = file.read(2 if version == (1, 0) else 4)
-        if int.from_bytes(length, "little") > _LONGEST_HEADER:  # NumPy would take memory for whatever is announced
-            raise ValueError(f"its header is longer than {_LONGEST_HEADER} bytes")
+        if int.from_bytes(length, "little") > LONGEST_HEADER:  # NumPy would take memory for whatever is announced
+            raise ValueError(f"its header is longer than {LONGEST_HEADER} bytes")
         shape, fortran, dtype = read(io.BytesIO(length + file.read(int.from_bytes(length, "little"))))
     except _DAMAGE:
         raise
