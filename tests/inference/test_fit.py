@@ -354,3 +354,19 @@ def test_an_accurate_enough_fit_has_no_profile():
     assert not fit.result.certified
     with pytest.raises(ValueError, match="fit of all rows"):
         fit.profile("a")
+
+
+def test_ready_made_models_take_columns_by_position():
+    x = np.linspace(0.0, 10.0, 80)
+    y = models.gaussian()(x, 3.0, 4.0, 0.7) + 0.01 * np.cos(40.0 * x)
+    expected = [p.value for p in problm.fit(models.gaussian(), x, y).params.values()]
+    error = np.full(80, 0.1)
+    for table, options in [
+        ({"Wavenumber (cm-1)": x, "I": y}, {}),
+        ({"I": y, "x": x}, {}),  # the variable by name
+        ({"wave": x, "err": error, "I": y}, {"sigma": "err"}),
+    ]:
+        found = [p.value for p in problm.fit(models.gaussian(), table, **options).params.values()]
+        np.testing.assert_allclose(found, expected, rtol=1e-8)
+    with pytest.raises(ValueError, match="does not name the column to fit, and the table has the columns a, b, c"):
+        problm.fit(models.gaussian(), {"a": x, "b": y, "c": y})

@@ -244,7 +244,7 @@ def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any
             raise ValueError(f"model: none of {', '.join(words)} is a column; there are {', '.join(present)}")
         model = formula(model, variables=chosen)
     model = _checked(model)
-    wanted = (*model.variables, model.response) if isinstance(model, Model) else ()
+    wanted = _wanted(model, [c for c in present if c != sigma]) if isinstance(model, Model) else ()
     missing = [str(n) for n in wanted if n not in present]
     if not wanted or missing:
         raise ValueError(f"the table has the columns {', '.join(present)}; the model needs {', '.join(missing)}")
@@ -254,6 +254,21 @@ def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any
             raise ValueError(f"sigma: {sigma!r} is not a column; there are {', '.join(present)}")
         sigma = np.asarray(x[named.get(sigma, sigma)], dtype=np.float64)
     return model, arrays[0] if len(arrays) == 2 else np.stack(arrays[:-1]), arrays[-1], sigma
+
+
+def _wanted(model: Model, present: Sequence[str]) -> tuple[str, ...]:
+    """Columns of the variables and of the response; by position where the model does not name the response."""
+    if model.response is not None:
+        return (*model.variables, model.response)
+    others = [c for c in present if c not in model.variables]
+    if len(others) == 1:
+        return (*model.variables, others[0])
+    if len(present) == len(model.variables) + 1:
+        return tuple(present)
+    raise ValueError(
+        f"the model does not name the column to fit, and the table has the columns {', '.join(present)}: pass x and y, "
+        f"or only the columns of {', '.join(model.variables)} and of the response, in this order"
+    )
 
 
 def _without_nan(x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any]:
