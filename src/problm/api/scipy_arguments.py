@@ -6,7 +6,6 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, Literal, TypedDict
 
@@ -188,6 +187,8 @@ def mapped(workers: int | Callable[..., Any] | None, pools: ExitStack | None) ->
         return workers
     if int(workers) != workers or workers < -1 or workers == 0:
         raise ValueError(f"workers must be a number from 1, -1 for all cores, or a map, got {workers!r}")
+    from concurrent.futures import ThreadPoolExecutor
+
     count = None if workers == -1 else int(workers)
     return pools.enter_context(ThreadPoolExecutor(count, thread_name_prefix="problm-map")).map
 

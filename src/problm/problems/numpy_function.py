@@ -366,7 +366,7 @@ class FunctionProblem(Problem):
         k, p = len(residuals) // self.components, self.components
         if not isinstance(jacobian, np.ndarray):
             return sparse_sums(self.loss, residuals, jacobian)
-        if self.loss.is_linear:
+        if not self.robust:
             weighted, total = jacobian, 0.5 * float(residuals.dot(residuals))
             if costs is not None:
                 np.multiply(self._squares(residuals), 0.5, out=costs)

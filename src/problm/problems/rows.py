@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from ..support.array_kinds import refuse_units
 from .differences import Differences
 from .numpy_function import FunctionProblem
 from .row_wise import is_row_wise
+
+if TYPE_CHECKING:
+    from .compiled import CompiledProblem
 
 Array = NDArray[np.float64]
 Columns = tuple[NDArray[Any], ...]
@@ -186,6 +190,13 @@ class FunctionModel:
             self.differences.check(probe.size)
 
 
+@lru_cache(maxsize=1)
+def _compiled_problem() -> type[CompiledProblem]:
+    from .compiled import CompiledProblem
+
+    return CompiledProblem
+
+
 @dataclass
 class CompiledModel:
     """A compiled model; the kernel is made where the rows are."""
@@ -227,9 +238,7 @@ class CompiledModel:
         return self
 
     def problem(self, columns: Columns, rng: np.random.Generator | int | None = 0) -> Problem:
-        from .compiled import CompiledProblem
-
-        return CompiledProblem(self.kernel, columns, fused=True, rng=rng)
+        return _compiled_problem()(self.kernel, columns, fused=True, rng=rng)
 
     def refine_derivatives(self) -> bool:
         return False  # derivatives are exact

@@ -31,6 +31,7 @@ from ..linalg.quadratic import Proposal, QuadraticModel
 from ..linalg.space import Space
 from ..support.caller import as_called
 from . import rules, short_end
+from .compiled import taking_steps
 from .damping import Tenfold
 from .growth import first_size
 from .options import Options
@@ -306,12 +307,7 @@ class Loop(Run):
 
     def take_compiled_steps(self, system: QuadraticModel) -> bool:
         """Do many iterations in compiled code; return whether any were done."""
-        # Imported only where they are needed.
-        if self.compiled:
-            from .compiled.loop import take_steps
-        else:
-            from .compiled.advance import take_steps
-        return take_steps(self, system)
+        return taking_steps(bool(self.compiled))(self, system)
 
     def judge(self, step: _Trial) -> Verdict:
         """Judge whether the cost over all blocks falls too."""

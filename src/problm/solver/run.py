@@ -151,8 +151,8 @@ class Run:
     def _unobserved(self) -> bool:
         """Whether no callback, limit or checkpoint needs to see single steps."""
         o, space = self.options, self.space
-        given = (space.fixed, space.lower, space.upper, space.x_scale, o.callback, o.checkpoint)
-        free = all(part is None for part in given) and o.max_time == math.inf and not o.keep_path
+        free = space.fixed is None and space.lower is None and space.upper is None and space.x_scale is None
+        free = free and o.callback is None and o.checkpoint is None and o.max_time == math.inf and not o.keep_path
         return free and type(self.damping) is TrustRegion
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,5 +20,6 @@ def refuse_units(name: str, value: Any) -> None:
     if package in ("astropy", "pint") and (hasattr(value, "unit") or hasattr(value, "units")):
         number = "value" if package == "astropy" else "magnitude"
         raise ValueError(f"{name} has units, which a fit would drop: convert, and pass its .{number}")
-    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+    # Without numpy.ma, which nothing else needs, there are no masked arrays.
+    if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         raise ValueError(f"{name} has masked values: leave these rows out of all arrays, or fill them")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ _ORDER = {"2-point": 1 / 2, "3-point": 1 / 3}
 METHODS = ("2-point", "3-point", "cs")
 
 
+@lru_cache(maxsize=16)
 def usual_step(method: str, eps: float = EPS) -> float:
     """Step relative to the size of a parameter, for functions with the relative accuracy ``eps``."""
     return COMPLEX if method == "cs" else float(eps ** _ORDER[method])
@@ -100,8 +102,7 @@ def forward(function: Callable[[Array], Array], point: Array, steps: Sequence[fl
         moved, to = point.copy(), at + step
         moved[a] = to
         widths.append(to - at)
-        result[a] = function(moved)
-    result -= value
+        np.subtract(function(moved), value, out=result[a])
     result /= np.array(widths).reshape(-1, *(1,) * value.ndim)
     if not math.isfinite(np.vdot(result, result)):
         _Quotient(function, point, len(steps), "2-point", value, None, None).turn_around(result, steps)
