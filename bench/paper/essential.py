@@ -30,7 +30,7 @@ from ..peers import poselib_peer
 INLIER = 2.0
 """Largest distance in pixels from the true epipolar geometry; replaces the paper's 100 rounds of RANSAC."""
 LARGE = 1_000_000
-"""So many that our default uses batches; a pass of the kernel over 100,000 matches takes a fraction of a millisecond."""
+"""So many that our default uses batches: a pass over 100,000 matches takes a fraction of a millisecond."""
 BUDGETS = (1e-3, 10e-3)
 """Budgets in seconds: the paper's 10 ms, and what corresponds to it with kernels of 25 ns per residual."""
 
