@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 JOBS ?= 2
 SECONDS_EACH ?= 600
 
@@ -60,9 +60,9 @@ dist: $(VENV)/.dev  ## source distribution, and a wheel with compiled code for t
 	$(PIP) wheel --no-deps -w dist .
 	rm -r src/problm/jit/compiled
 	$(PYTHON) -m venv dist/env
-	dist/env/bin/python -m pip --quiet install -c constraints.txt build
+	dist/env/bin/python -m pip --quiet --quiet --disable-pip-version-check install -c constraints.txt build
 	dist/env/bin/python -m build --sdist -o dist .
-	dist/env/bin/python -m pip --quiet install -c constraints.txt dist/*.whl
+	dist/env/bin/python -m pip --quiet --quiet --disable-pip-version-check install -c constraints.txt dist/*.whl
 	cd dist && env/bin/python ../tests/helpers/try_wheel.py
 	rm -r dist/env
 
