@@ -135,8 +135,8 @@ def _refuse_emptiness(folder: str, described: _Described) -> None:
         if explained(stored) >= described.bytes:
             return
     raise ValueError(
-        f"{without_secrets(folder)} announces {described.bytes / 1e9:.3g} GB, but holds {stored} bytes, which do not explain them; open "
-        "the array with zarr and pass it if most of its chunks are meant to be missing"
+        f"{without_secrets(folder)} announces {described.bytes / 1e9:.3g} GB, but holds {stored} bytes, which do not "
+        "explain them; open the array with zarr and pass it if most of its chunks are meant to be missing"
     )
 
 
