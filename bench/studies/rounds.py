@@ -8,7 +8,7 @@ task (they handle one after the other); the spread of single calls; what the cli
 a partition; and the time of a row in the compiled kernel. Other work on the machine only adds to these times, so the
 fastest of them count. Assumed: a network of 10 Gbit/s at the client.
 
-Simulated: the rounds of a solve (the head from all partitions; levels by the growth rule, a linearisation and a step at
+Simulated: the rounds of a solve (a look at all partitions; the head; levels by the growth rule, a linearisation and a step at
 each; two passes over everything), where a worker's call takes latency x a heavy-tailed factor plus its rows, a round
 waits for the slowest, the scheduler sends tasks one by one, and the client adds up what comes back. Variants: many
 partitions a worker; stragglers; calls sent twice when they are late; relays that send to 32 workers each and add up
@@ -88,9 +88,10 @@ def round_time(m: Machine, rows: float, rng: np.random.Generator) -> float:
 
 def solve_time(m: Machine, n: float, rng: np.random.Generator) -> tuple[float, float, float, int]:
     """Seconds of the head, of the batches and of the full passes; number of rounds."""
-    tasks = m.partitions * (m.fan_out + -(-m.workers // m.fan_out) if m.fan_out else m.workers)
-    head, early, full = m.task * tasks + m.call, 0.0, 0.0
-    rounds = 1
+    # A look at all partitions, with a task each, and the head, with a task per worker.
+    sent = m.fan_out + -(-m.workers // m.fan_out) if m.fan_out else m.workers
+    head, early, full = m.task * sent * (m.partitions + 1) + 2.0 * m.call, 0.0, 0.0
+    rounds = 2
     for size in levels(n):
         # A linearisation of the new rows and a step with its hold-out block (twice the rows, three evaluations); on all
         # rows a linearisation and a step, fused.
