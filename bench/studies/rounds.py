@@ -8,9 +8,9 @@ task (they handle one after the other); the spread of single calls; what the cli
 a partition; and the time of a row in the compiled kernel. Other work on the machine only adds to these times, so the
 fastest of them count. Assumed: a network of 10 Gbit/s at the client.
 
-Simulated: the rounds of a solve (a look at all partitions; the head; levels by the growth rule, a linearisation and a step at
-each; two passes over everything), where a worker's call takes latency x a heavy-tailed factor plus its rows, a round
-waits for the slowest, the scheduler sends tasks one by one, and the client adds up what comes back. Variants: many
+Simulated: the rounds of a solve (a look at all partitions; the head; levels by the growth rule, a linearisation and a
+step at each; two passes over everything), where a worker's call takes latency x a heavy-tailed factor plus its rows, a
+round waits for the slowest, the scheduler sends tasks one by one, and the client adds up what comes back. Variants: many
 partitions a worker; stragglers; calls sent twice when they are late; relays that send to 32 workers each and add up
 their answers. Writes ``rounds.md`` and ``.json``.
 """
