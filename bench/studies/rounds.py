@@ -10,7 +10,7 @@ fastest of them count. Assumed: a network of 10 Gbit/s at the client.
 
 Simulated: the rounds of a solve (a look at all partitions; the head; levels by the growth rule, a linearisation and a
 step at each; two passes over everything), where a worker's call takes latency x a heavy-tailed factor plus its rows, a
-round waits for the slowest, the scheduler sends tasks one by one, and the client adds up what comes back. Variants: many
+round waits for the slowest, the scheduler sends tasks one by one, and the client adds up the answers. Variants: many
 partitions a worker; stragglers; calls sent twice when they are late; relays that send to 32 workers each and add up
 their answers. Writes ``rounds.md`` and ``.json``.
 """
