@@ -30,7 +30,9 @@ from .node import topological
 if TYPE_CHECKING:
     from ..kernels.kernel import SecondOrder
 
-_ZERO, _ONE = constant(0.0), constant(1.0)
+_ZERO, _ONE, _LARGE = constant(0.0), constant(1.0), constant(1e300)
+_GROWING = {"exp", "expm1", "sinh", "cosh"}
+"""Functions that overflow for arguments of ordinary size."""
 Array = NDArray[np.float64]
 _OPERATORS: dict[str, Any] = {"add": add, "sub": sub, "mul": mul, "div": truediv, "neg": neg}
 _MOST_SECOND = 3
@@ -93,9 +95,13 @@ PARTIALS: dict[str, Callable[..., tuple[Expression, ...]]] = {
 }
 
 
-def derivatives(outputs: Sequence[Expression], n_parameters: int) -> list[list[Expression]]:
-    """Derivative of each output with respect to each parameter, by reverse accumulation."""
-    return [_reverse(f, n_parameters) for f in outputs]
+def derivatives(outputs: Sequence[Expression], n_parameters: int, guarded: bool = False) -> list[list[Expression]]:
+    """Derivative of each output with respect to each parameter, by reverse accumulation.
+
+    With ``guarded``, derivatives are finite where the output is, although a part of it overflows (a steep logistic
+    curve far from its centre).
+    """
+    return [_reverse(f, n_parameters, guarded) for f in outputs]
 
 
 def second_order(
@@ -242,7 +248,7 @@ def _sum(terms: Sequence[tuple[tuple[int, ...], Expression]]) -> Sum:
     return total
 
 
-def _reverse(output: Expression, n_parameters: int) -> list[Expression]:
+def _reverse(output: Expression, n_parameters: int, guarded: bool) -> list[Expression]:
     adjoint = {output.serial: _ONE}
     for node in reversed(topological([output])):
         a = adjoint.get(node.serial)
@@ -250,6 +256,18 @@ def _reverse(output: Expression, n_parameters: int) -> list[Expression]:
             continue
         for child, partial in zip(node.args, PARTIALS[node.op](node, *node.args), strict=True):
             if child.parametric and partial is not _ZERO:
-                term = a * partial
+                term = a * (_finite(partial) if guarded and _saturates(a, node, partial) else partial)
                 adjoint[child.serial] = adjoint.get(child.serial, _ZERO) + term
     return [adjoint.get(parameter(i).serial, _ZERO) for i in range(n_parameters)]
+
+
+def _saturates(a: Expression, node: Expression, partial: Expression) -> bool:
+    """Whether the adjoint vanishes where the node overflows, as that of ``exp(u)`` in ``1 / (1 + exp(u))``."""
+    grows = any(e.op in _GROWING or (e.op == "pow" and e.args[1].op != "constant") for e in topological([partial]))
+    return grows and any(e is node for e in topological([a]))
+
+
+def _finite(partial: Expression) -> Expression:
+    """The partial derivative without infinities: zero times it is zero, not NaN."""
+    below = make("minimum", partial, _LARGE)
+    return below if partial.op == "exp" else make("maximum", below, -_LARGE)

@@ -221,8 +221,8 @@ class Model:
             d = key[2]
             try:
                 residuals, by = traced()
-                by = by or derivatives(residuals, d)
-                program, second = assemble(residuals, by, d), second_order(residuals, by, d)
+                second = second_order(residuals, by or derivatives(residuals, d), d)
+                program = assemble(residuals, by or derivatives(residuals, d, guarded=True), d)
                 made = Kernel(tape.run, d, program.components, program.code, program.constants, second=second)
                 self._made[key] = made
             except TraceError:

@@ -184,9 +184,10 @@ def _all_rows(run: Run, theta: Theta, cost: float) -> Array | None:
     run.record("accept, grow", cost)
     run.check_time()
     found = run.problem.second_order(theta)
-    if found is not None:
-        batch.take_all(theta, found[0])
-    return None if found is None else found[1]
+    if found is None or not math.isfinite(float(found[0].gradient.sum())):
+        return None
+    batch.take_all(theta, found[0])
+    return found[1]
 
 
 class Sample:
