@@ -200,7 +200,10 @@ def test_a_folder_with_other_files_is_replaced_by_force_only(program, here):
     assert contents(here) == before
     code, out, _ = program("shuffle", "two.npz", "out", "--force")
     assert code == 0
-    assert "replaces out" in out
+    assert "will replace out" in out
+    code, _, err = program("shuffle", "two.npz", "out")
+    assert code == 2
+    assert "--overwrite" in err
     assert sorted(os.listdir("out")) == [RECORD, "x.npy", "y.npy"]
 
 

@@ -7,6 +7,7 @@ import atexit
 import functools
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -219,4 +220,7 @@ def _sentence(error: Exception) -> str:
         return f"{error.strerror}{where}"
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}" if str(error) else "not enough memory"
-    return str(error) or type(error).__name__
+    # Functions name their arguments; on the command line these are options.
+    return (
+        re.sub(r"\bpass (\w+)=True\b", lambda m: f"give --{m[1].replace('_', '-')}", str(error)) or type(error).__name__
+    )

@@ -37,7 +37,7 @@ def command(
     voice = Voice(json, quiet)
     names = None if columns is None else [c.strip() for c in columns.split(",") if c.strip()]
     if (overwrite or force) and out.exists():
-        voice.say(f"replaces {out}")
+        voice.say(f"will replace {out}" + ("" if force else ", if it is an earlier copy"))
     rows = shuffle(data, out, columns=names, rng=seed, max_memory=max_memory, overwrite=overwrite, force=force)
     voice.say(f"wrote {out}: {rows:,} rows")
     voice.finish({"rows": rows, "out": str(out)})
