@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from .estimate import Estimate
 
@@ -44,6 +43,8 @@ def compare(first: Estimate, second: Estimate) -> Comparison:
     extra = large.n_free - small.n_free
     f = f_probability = ratio = ratio_probability = float("nan")
     if extra:
+        from scipy import special
+
         fall = small.chi2 - large.chi2
         f = fall / extra / large.reduced_chi2
         f_probability = float(special.fdtrc(extra, large.degrees_of_freedom, max(f, 0.0)))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from ..models.ties import Ties
 from ..report.numbers import with_error
@@ -293,6 +292,8 @@ def quantile(level: float, degrees_of_freedom: float) -> float:
     """Half width of a two-sided interval in standard errors, by Student's t (normal if the freedom is infinite)."""
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+    from scipy import special
+
     tail = 0.5 * (1.0 + level)
     finite = np.isfinite(degrees_of_freedom)
     return float(special.stdtrit(degrees_of_freedom, tail) if finite else special.ndtri(tail))

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
 
 from ..warnings import ProblmWarning
 from .estimate import Estimate, quantile
@@ -87,6 +86,8 @@ class Profile:
             if far >= room or far > _REACH * max(1.0, height):
                 return limit
             near, far = far, min(1.6 * far, room)
+        from scipy import optimize
+
         distance = float(optimize.brentq(above, near, far, xtol=1e-5, rtol=1e-10))
         return self.center + side * distance * self.error
 
@@ -99,6 +100,8 @@ def contour(fit: Estimate, first: str, second: str, level: float, points: int) -
         raise ValueError(f"contour needs two different parameters, got {first!r} twice")
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+    from scipy import optimize, special
+
     theta, C = np.asarray(fit.result.x), fit.free_covariance
     both = C[np.ix_(pair, pair)]
     root, direction = np.linalg.cholesky(both), C[:, pair] @ np.linalg.inv(both)

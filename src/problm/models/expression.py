@@ -27,12 +27,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from .node import Node, topological
 
@@ -224,12 +224,11 @@ def _select(condition: Array, yes: Array, no: Array) -> Array:
     return np.where(np.asarray(condition) != 0.0, yes, no)
 
 
-def _w_real(x: Array, y: Array) -> Array:
-    return np.real(special.wofz(x + 1j * np.asarray(y)))
+def _special(name: str, *args: Any) -> Any:
+    """Call a function of `scipy.special`, which takes longer to load than NumPy."""
+    from scipy import special
 
-
-def _w_imag(x: Array, y: Array) -> Array:
-    return np.imag(special.wofz(x + 1j * np.asarray(y)))
+    return getattr(special, name)(*args)
 
 
 # How NumPy computes each operation: used to fold constants and as the reference in tests.
@@ -240,7 +239,9 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
     "arcsin": np.arcsin, "arccos": np.arccos, "arctan": np.arctan,
     "arcsinh": np.arcsinh, "arccosh": np.arccosh, "arctanh": np.arctanh,
-    "erf": special.erf, "erfc": special.erfc, "w_real": _w_real, "w_imag": _w_imag,
+    "erf": partial(_special, "erf"), "erfc": partial(_special, "erfc"),
+    "w_real": lambda x, y: np.real(_special("wofz", x + 1j * np.asarray(y))),
+    "w_imag": lambda x, y: np.imag(_special("wofz", x + 1j * np.asarray(y))),
     "minimum": np.minimum, "maximum": np.maximum, "arctan2": np.arctan2, "hypot": np.hypot,
     "lt": np.less, "le": np.less_equal, "eq": np.equal, "where": _select,
     # log x, but 0 at 0: d(x**y)/dy = x**y log x is 0 there for y > 0, not 0 * inf.

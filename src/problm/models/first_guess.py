@@ -28,7 +28,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage, optimize
 
 from . import expression as ex
 from .derivatives import derivatives
@@ -321,6 +320,8 @@ class Search:
         def residuals(part: Array) -> Array:
             return self._residuals(point(part))
 
+        from scipy import optimize
+
         with np.errstate(all="ignore"):
             found = optimize.leastsq(
                 residuals, theta[free], Dfun=jacobian, ftol=1e-4, xtol=1e-4, gtol=1e-10, maxfev=steps, full_output=True
@@ -353,12 +354,21 @@ def _exchanges(theta: Array, groups: list[list[int]], roles: dict[int, Shape]) -
     return points
 
 
+def _next(values: Array, step: int) -> Array:
+    """The neighbours along the first axis, the last ones their own."""
+    return values[np.clip(np.arange(len(values)) + step, 0, len(values) - 1)]
+
+
 def _valleys(cost: Array, sizes: list[int]) -> NDArray[np.int64]:
     """Indices of the lowest points, lowest first; on a whole grid those below their neighbours."""
     low = np.arange(len(cost))
     if len(cost) == np.prod(sizes):
         grid = cost.reshape(sizes)
-        low = np.flatnonzero(grid <= ndimage.minimum_filter(grid, 3, mode="nearest"))
+        least = grid
+        for axis in range(grid.ndim):
+            along = np.moveaxis(least, axis, 0)
+            least = np.moveaxis(np.minimum(along, np.minimum(_next(along, 1), _next(along, -1))), 0, axis)
+        low = np.flatnonzero(grid <= least)
     order = low[np.argsort(cost[low], kind="stable")]
     _, first = np.unique(cost[order], return_index=True)  # a plateau, where a parameter does not matter, counts once
     return order[np.sort(first)[:_POLISHED]]
