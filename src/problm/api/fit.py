@@ -244,7 +244,11 @@ def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any
             raise ValueError(f"model: none of {', '.join(words)} is a column; there are {', '.join(present)}")
         model = formula(model, variables=chosen)
     model = _checked(model)
-    wanted = _wanted(model, [c for c in present if c != sigma]) if isinstance(model, Model) else ()
+    wanted = (
+        _wanted(model, [c for c in present if not (isinstance(sigma, str) and c == sigma)])
+        if isinstance(model, Model)
+        else ()
+    )
     missing = [str(n) for n in wanted if n not in present]
     if not wanted or missing:
         raise ValueError(f"the table has the columns {', '.join(present)}; the model needs {', '.join(missing)}")
