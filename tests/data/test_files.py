@@ -86,6 +86,13 @@ def test_packed_text_is_limited_and_damage_is_named(tmp_path):
         read_columns(path)
 
 
+def test_packed_text_takes_no_more_memory_than_its_size_explains(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"x,y\n" + b"1,2\n" * (30 << 20)))
+    with pytest.raises(ValueError, match=r"unpacks to more than 0\.0[0-9]* GB"):
+        read_columns(path)
+
+
 def test_words_for_columns():
     columns = ["Wavenumber (cm-1)", "I [a.u.]", "entry/data/t", "2theta", "T (K)", "T (C)", "lambda", "x"]
     assert list(word_of(columns).values()) == ["Wavenumber", "I", "t", "c_2theta", "T", "T_", "c_lambda", "x"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import os
 import re
 import warnings
 import zlib
@@ -22,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.files import explained, open_regular, refuse_holes
+from ..support.files import TEXT_EXPANSION, explained, open_regular, refuse_holes
 from .arrow import float64_column
 from .dates import FORMS, microseconds, since_first
 from .layout import BLANKS, MISSING, Layout, date_columns, default_names, first_row, number, sniffed, split
@@ -69,7 +70,7 @@ class TextTable:
                 yield file
         elif whole:
             if self._content is None:
-                self._content = self._unpacked(min(self.max_bytes, explained(self.stored)))
+                self._content = self._unpacked(min(self.max_bytes, explained(self.stored, TEXT_EXPANSION)))
             yield io.BytesIO(self._content)
         else:
             yield io.BytesIO(self._unpacked(_HEAD + 1, cut=True))
@@ -86,8 +87,8 @@ class TextTable:
         content = b"".join(parts)
         if room < 0 and not cut:
             raise ValueError(
-                f"{self.path} unpacks to more than {most / 1e9:.3g} GB, which are not read into memory: convert it to "
-                "Parquet or NPY"
+                f"{self.path} unpacks to more than {most / 1e9:.3g} GB, which are not read into memory: unpack it "
+                "yourself, or convert it to Parquet or NPY"
             )
         if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             content = content[: len(content) - len(content) % 2].decode("utf-16", "replace").encode()
@@ -143,7 +144,9 @@ class TextTable:
 
     def read(self, wanted: list[str]) -> dict[str, Array]:
         """Columns by name."""
-        layout, size = self.layout, self.stored
+        layout = self.layout
+        with self._open() as file:
+            size = file.seek(0, os.SEEK_END)
         # A number takes at least two characters, including its delimiter.
         if min(size, 8 * (size // (2 * len(layout.names)) + 1) * len(wanted)) > self.max_bytes:
             raise ValueError(

@@ -14,6 +14,8 @@ from typing import BinaryIO, TextIO
 Content = str | bytes | Iterable[str]
 EXPANSION = 1000
 """Largest plausible number of bytes in memory per byte of a packed file; deflate, as in PNG and NPZ, reaches 1032."""
+TEXT_EXPANSION = 100
+"""The same of numbers as text: real ones are packed to a tenth at best."""
 UNPACKED_FREELY = 1 << 26
 """Bytes that any packed file may take in memory, however small it is."""
 
@@ -99,9 +101,9 @@ def stamp(path: str | os.PathLike[str]) -> list[int]:
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
-def explained(stored: int) -> int:
+def explained(stored: int, expansion: int = EXPANSION) -> int:
     """Bytes of memory that a packed file of ``stored`` bytes may request."""
-    return UNPACKED_FREELY + EXPANSION * stored
+    return UNPACKED_FREELY + expansion * stored
 
 
 def text_lines(path: str | os.PathLike[str], longest: int) -> Iterator[tuple[int, str]]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...support.files import open_regular, refuse_holes, write_atomically
+from ...support.files import TEXT_EXPANSION, open_regular, refuse_holes, write_atomically
 from ...support.memory import as_bytes
 from .camera_models import BROWN, MODELS, Intrinsics
 from .file_values import named, whole_numbers
@@ -33,8 +33,6 @@ _TEXT_TO_MEMORY = 8
 _PIECE = 1 << 20
 _LONGEST_NUMBER = 64
 """Bytes of text per number that the counts announce, including blanks."""
-_EXPANSION = 100
-"""Largest plausible number of bytes of text per byte of a packed file; files of the collection have four."""
 
 
 def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
@@ -165,7 +163,9 @@ def _unpacked(name: str) -> bytes:
             refuse_holes(raw, name)
         limits = [(as_bytes(None) // _TEXT_TO_MEMORY, "the most that fits in memory")]
         if file is not raw:
-            limits.append((_PIECE + _EXPANSION * size, f"{_EXPANSION} times its size: unpack it yourself to read it"))
+            limits.append(
+                (_PIECE + TEXT_EXPANSION * size, f"{TEXT_EXPANSION} times its size: unpack it yourself to read it")
+            )
         read = 0
         try:
             while part := file.read(_PIECE):
