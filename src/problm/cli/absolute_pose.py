@@ -9,27 +9,14 @@ import numpy as np
 import typer
 
 from ..report import page
-from .common import (
-    Debug,
-    Folder,
-    Force,
-    Json,
-    MaxTime,
-    NoOutput,
-    Output,
-    Quiet,
-    Seed,
-    Threads,
-    Voice,
-    dumps,
-    given,
-    optional,
-)  # fmt: skip
-from .exits import DONE, NOT_CONVERGED, Bad, leave
+from .common import Folder, Job, dumps, optional, solving
+from .exits import Bad
 from .two_view import Threshold, existing
 
 
+@solving("absolute-pose")
 def command(
+    job: Job,
     matches: Annotated[Path, typer.Argument(help="CSV, text or NPY; rows x y X Y Z.")],
     intrinsics: Annotated[
         Path | None, typer.Option("--intrinsics", "-K", help="Camera matrix, or fx fy cx cy.")
@@ -40,15 +27,6 @@ def command(
     focal: Annotated[bool, typer.Option("--estimate-focal", help="Estimate the focal length as well.")] = False,
     threshold: Threshold = "auto",
     image: Annotated[Path | None, typer.Option("--image", help="The image, for the picture.")] = None,
-    max_time: MaxTime = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    output: Output = Path("absolute-pose"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Pose of a camera from pixels of known points (PnP).
 
@@ -68,25 +46,16 @@ def command(
         lens = None if distortion is None else [float(word) for word in distortion.split(",")]
     except ValueError:
         raise Bad(f"--threshold and --distortion are numbers, got {threshold!r} and {distortion!r}") from None
-    voice = Voice(json, quiet)
-    inputs = [matches, intrinsics, image]
-    folder = None if no_output else Folder(
-        output or Path("out"), ("result.json", "pose.png", "report.html"), inputs, force, voice
-    )  # fmt: skip
-    options = {"rng": seed, "threads": threads or 1, **given(max_time=max_time)}
-    pose = absolute_pose(
-        table[:, :2], table[:, 2:5], K, distortion=lens, estimate_focal=focal, threshold=cut, **options
-    )
-    voice.say(str(pose))
+    folder = job.folder(("result.json", "pose.png", "report.html"), [matches, intrinsics, image])
+    options = job.options(threads=job.threads or 1, distortion=lens, estimate_focal=focal, threshold=cut)
+    pose = absolute_pose(table[:, :2], table[:, 2:5], K, **options)
+    job.voice.say(str(pose))
     content = pose.to_dict()
     files = []
     if folder is not None:
         picture: Any = None if image is None else read_image(existing(image), "image").values()
         files = write_files(folder, "ProBLM: absolute pose", str(matches), pose, content, "pose.png", picture)
-    for path in files:
-        voice.say(f"wrote {path}")
-    voice.finish({**content, "files": [str(f) for f in files]})
-    leave(DONE if pose.success else NOT_CONVERGED)
+    job.finish(content, files, pose)
 
 
 def write_files(

@@ -9,29 +9,15 @@ import numpy as np
 import typer
 
 from ..report import page
-from .common import (
-    Acceptance,
-    Debug,
-    Folder,
-    Force,
-    Json,
-    LossName,
-    MaxTime,
-    NoOutput,
-    Output,
-    Quiet,
-    Seed,
-    Threads,
-    Voice,
-    given,
-    optional,
-)
-from .exits import DONE, NOT_CONVERGED, Bad, interruption, leave
+from .common import Acceptance, Folder, Job, LossName, optional, solving
+from .exits import Bad
 
 _WARP = ("warp.json", "warp.txt", "aligned.png", "overlay.png")
 
 
+@solving("align")
 def command(
+    job: Job,
     image1: Annotated[Path, typer.Argument(help="The reference image.")],
     image2: Annotated[Path, typer.Argument(help="The image to align with it.")],
     model: Annotated[
@@ -49,15 +35,6 @@ def command(
         str, typer.Option("--overlay", help="checkerboard, red-cyan, blend or difference.")
     ] = "checkerboard",
     acceptance: Acceptance = None,
-    max_time: MaxTime = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    output: Output = Path("align"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Find the warp that maps image 1 onto image 2, from all pixels.
 
@@ -66,26 +43,16 @@ def command(
     from ..vision.alignment.align import align
     from ..vision.alignment.pictures import OVERLAYS
 
-    voice = Voice(json, quiet)
     if overlay not in OVERLAYS:
         raise Bad(f"--overlay must be one of {', '.join(OVERLAYS)}, got {overlay!r}")
-    folder = None if no_output else _folder(output or Path("align"), [image1, image2, mask1, mask2], force, voice)
-    options: dict[str, Any] = {"loss": loss, "color": color, "threads": threads, "rng": seed}
-    options |= {"levels": _whole(levels), "initial": _start(initial), "mask1": _mask(mask1), "mask2": _mask(mask2)}
-    options |= given(acceptance=acceptance, max_time=max_time)
-    with voice.progress() as progress:
+    folder = job.folder([*_WARP, "report.html"], [image1, image2, mask1, mask2])
+    options = job.options(loss=loss, color=color, levels=_whole(levels), acceptance=acceptance)
+    options |= {"initial": _start(initial), "mask1": _mask(mask1), "mask2": _mask(mask2)}
+    with job.voice.progress() as progress:
         warp = align(image1, image2, model, **options, callback=progress)
-    voice.say(str(warp))
+    job.voice.say(str(warp))
     files = [] if folder is None else _write(folder, warp, image1, image2, overlay)
-    for path in files:
-        voice.say(f"wrote {path}")
-    voice.finish({**warp.to_dict(), "files": [str(f) for f in files]})
-    interrupted = warp.result.status.name == "INTERRUPTED"
-    leave(interruption() if interrupted else DONE if warp.success else NOT_CONVERGED)
-
-
-def _folder(path: Path, inputs: list[Path | None], force: bool, voice: Voice) -> Folder:
-    return Folder(path, [*_WARP, "report.html"], inputs, force, voice)
+    job.finish(warp.to_dict(), files, warp)
 
 
 def _write(folder: Folder, warp: Any, image1: Path, image2: Path, overlay: str) -> list[Path]:

@@ -8,29 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from ..report import page
-from .common import (
-    Acceptance,
-    Debug,
-    Folder,
-    Force,
-    Json,
-    LossName,
-    MaxTime,
-    NoOutput,
-    Output,
-    Quiet,
-    Seed,
-    Threads,
-    Voice,
-    dumps,
-    given,
-    optional,
-    outcome,
-)
+from .common import Acceptance, Job, LossName, dumps, optional, outcome, solving
 from .exits import Bad, leave
 
 
+@solving("bundle")
 def command(
+    job: Job,
     source: Annotated[Path, typer.Argument(help="BAL text file, or folder of a COLMAP model.")],
     intrinsics: Annotated[
         str, typer.Option("--intrinsics", help="free, fixed, or some of focal,distortion,principal_point.")
@@ -39,15 +23,6 @@ def command(
     f_scale: Annotated[float, typer.Option("--f-scale", help="Scale of the loss in pixels.")] = 1.0,
     max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Largest number of iterations.")] = 1000,
     acceptance: Acceptance = None,
-    max_time: MaxTime = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    output: Output = Path("bundle"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Adjust cameras and points of a reconstruction.
 
@@ -58,20 +33,18 @@ def command(
     from ..vision.bundle.colmap import FILES, read_colmap, write_colmap
     from ..vision.bundle.plot import plot_reconstruction
 
-    voice = Voice(json, quiet)
     if not source.exists():
         raise Bad(f"there is no file or folder {source}")
     written = [f"model/{name}" for name in FILES]
     inputs = [source / name for name in FILES] if source.is_dir() else [source]
     names = [*written, "result.json", "cameras.png", "report.html"]
-    folder = None if no_output else Folder(output or Path("bundle"), names, inputs, force, voice)
+    folder = job.folder(names, inputs)
     model = read_colmap(source) if source.is_dir() else read_bal(source)
     groups: Any = intrinsics.split(",") if "," in intrinsics else intrinsics
-    options: dict[str, Any] = {"max_iter": max_iter, "rng": seed, "threads": threads, "loss": loss, "f_scale": f_scale}
-    options |= given(acceptance=acceptance, max_time=max_time)
-    with voice.progress() as progress:
+    options = job.options(max_iter=max_iter, loss=loss, f_scale=f_scale, acceptance=acceptance)
+    with job.voice.progress() as progress:
         fit = bundle_adjustment(model, intrinsics=groups, **options, callback=progress)
-    voice.say(str(fit))
+    job.voice.say(str(fit))
     content = {
         "success": fit.result.success, "status": fit.result.status.name, "message": fit.result.message,
         "images": len(model.rotations), "points": len(model.points), "observations": len(model.xy),
@@ -93,7 +66,5 @@ def command(
         if figure is not None:
             parts.append(page.picture(page.figure_png(figure), "Cost and batch size over time"))
         files.append(folder.write("report.html", page.page("ProBLM bundle adjustment", parts)))
-    for path in files:
-        voice.say(f"wrote {path}")
-    voice.finish({**content, "files": [str(f) for f in files]})
+    job.tell(content, files)
     leave(outcome(fit.result.status))

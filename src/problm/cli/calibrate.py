@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from .absolute_pose import write_files
-from .common import Debug, Folder, Force, Json, LossName, NoOutput, Output, Quiet, Voice
-from .exits import DONE, NOT_CONVERGED, Bad, leave
+from .common import Job, LossName, solving
+from .exits import Bad
 from .two_view import existing
 
 
+@solving("calibration")
 def command(
+    job: Job,
     photos: Annotated[list[Path], typer.Argument(help="Photographs of the board, all of one size.")],
     board: Annotated[str, typer.Option("--board", help="Inner corners per row and column, e.g. 9x6.")] = "9x6",
     square: Annotated[float, typer.Option("--square", help="Side of a square, in any unit.")] = 1.0,
@@ -22,12 +24,6 @@ def command(
     ] = "brown",
     loss: LossName = "linear",
     f_scale: Annotated[float, typer.Option("--f-scale", help="Scale of the loss, pixels.")] = 1.0,
-    output: Output = Path("calibration"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Intrinsics of a camera from photographs of a chessboard.
 
@@ -40,15 +36,12 @@ def command(
         columns, rows = (int(word) for word in board.lower().split("x"))
     except ValueError:
         raise Bad(f"--board must be two numbers such as 9x6, got {board!r}") from None
-    voice = Voice(json, quiet)
-    names = ("result.json", "K.txt", "errors.png", "report.html")
-    folder = None if no_output else Folder(output or Path("out"), names, photos, force, voice)
+    folder = job.folder(("result.json", "K.txt", "errors.png", "report.html"), photos)
     found = find_board([existing(photo) for photo in photos], (columns, rows), square)
-    voice.say(f"board found in {len(found.found)} of {len(photos)} photographs")
-    camera = calibrate_camera(
-        found.object_points, found.image_points, found.image_size, model, loss=loss, f_scale=f_scale
-    )
-    voice.say(str(camera))
+    job.voice.say(f"board found in {len(found.found)} of {len(photos)} photographs")
+    options = job.options(loss=loss, f_scale=f_scale)
+    camera = calibrate_camera(found.object_points, found.image_points, found.image_size, model, **options)
+    job.voice.say(str(camera))
     content = {**camera.to_dict(), "photos": [str(photos[k]) for k in found.found]}
     files = []
     if folder is not None:
@@ -56,7 +49,4 @@ def command(
         files = write_files(folder, "ProBLM: calibration", source, camera, content, "errors.png")
         matrix = "\n".join(" ".join(repr(v) for v in row) for row in camera.K.tolist())
         files.append(folder.write("K.txt", matrix + "\n"))
-    for path in files:
-        voice.say(f"wrote {path}")
-    voice.finish({**content, "files": [str(f) for f in files]})
-    leave(DONE if camera.success else NOT_CONVERGED)
+    job.finish(content, files, camera)

@@ -1,16 +1,18 @@
-"""Common parts of the commands: options, messages and the output folder."""
+"""Common parts of the commands: options, messages, the output folder, and the `Job` of a command that solves."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json as _json
 import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
@@ -18,21 +20,15 @@ from ..report.progress import ProgressLine
 from ..report.serialize import plain
 from ..support.files import write_atomically
 from ..support.written import RECORD, Written
-from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption, printable
+from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption, leave, printable
 
 if TYPE_CHECKING:
     from ..solver.result import Status
 
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the files that are written.")]
-NoOutput = Annotated[bool, typer.Option("--no-output", help="Write no files.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace files in the output folder that problm did not write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Seed = Annotated[int, typer.Option("--seed", help="Random seed; results are bit-reproducible.")]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Number of threads; all cores if not given.")]
-MaxTime = Annotated[
-    float | None, typer.Option("--max-time", help="Seconds after which the best point so far is reported.")
-]
 Acceptance = Annotated[
     str | None,
     typer.Option(
@@ -183,3 +179,79 @@ def outcome(status: Status) -> int:
     if status == Status.INTERRUPTED:
         return interruption()
     return DONE if status > 0 else NOT_CONVERGED
+
+
+@dataclass(frozen=True)
+class Job:
+    """The options that every solving command takes, and what they mean for it."""
+
+    max_time: Annotated[
+        float | None, typer.Option("--max-time", help="Seconds after which the best point so far is reported.")
+    ] = None
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Number of threads; all cores if not given.")
+    ] = None
+    seed: Seed = 0
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files that are written.")] = Path("out")
+    no_output: Annotated[bool, typer.Option("--no-output", help="Write no files.")] = False
+    force: Force = False
+    json: Json = False
+    quiet: Quiet = False
+    debug: Debug = False
+    voice: Voice = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "voice", Voice(self.json, self.quiet))
+
+    def folder(self, names: Sequence[str], inputs: Iterable[str | Path | None]) -> Folder | None:
+        """The folder for files of these names, checked against the inputs; None with ``--no-output``."""
+        return None if self.no_output else Folder(self.output, names, inputs, self.force, self.voice)
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        """Keywords of the library's functions: seed, threads and time if given, and ``more`` that are not None."""
+        return {"rng": self.seed, **given(**{"threads": self.threads, "max_time": self.max_time, **more})}
+
+    def finish(self, content: dict[str, Any], files: Sequence[Path], fit: Any) -> NoReturn:
+        """Name the written files, print the JSON object if requested, and leave with the exit code of the fit."""
+        self.tell(content, files)
+        stopped = fit.result is not None and fit.result.status.name == "INTERRUPTED"
+        leave(interruption() if stopped else DONE if fit.success else NOT_CONVERGED)
+
+    def tell(self, content: dict[str, Any], files: Sequence[Path]) -> None:
+        """Name the written files, and print the JSON object if requested."""
+        for path in files:
+            self.voice.say(f"wrote {path}")
+        self.voice.finish({**content, "files": [str(path) for path in files]})
+
+
+def solving(output: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a command whose first parameter is a `Job`: on the command line the job's options follow its own.
+
+    Parameters
+    ----------
+    output : name of the folder that the command writes to by default.
+    """
+    hints = get_type_hints(Job, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=Path(output) if name == "output" else getattr(Job, name),
+            annotation=hints[name],
+        )
+        for name in hints
+        if name != "voice"
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**options: Any) -> None:
+            job = Job(**{parameter.name: options.pop(parameter.name) for parameter in shared})
+            command(job, **options)
+
+        own = inspect.signature(command, eval_str=True)
+        parameters = [*list(own.parameters.values())[1:], *shared]
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorate

@@ -12,26 +12,7 @@ import numpy as np
 import typer
 
 from ..report.text import report
-from .common import (
-    Acceptance,
-    Debug,
-    Folder,
-    Force,
-    Json,
-    LossName,
-    MaxTime,
-    NoOutput,
-    Output,
-    Quiet,
-    Seed,
-    Threads,
-    Voice,
-    dumps,
-    given,
-    interval,
-    optional,
-    outcome,
-)
+from .common import Acceptance, Folder, Job, LossName, Voice, dumps, interval, optional, outcome, solving
 from .exits import DONE, DOUBTFUL, Bad, leave
 
 if TYPE_CHECKING:
@@ -53,7 +34,9 @@ def complete_model(incomplete: str) -> list[str]:
     return [f"{kept}{name}" for name in models.__all__ if name.startswith(word.strip())]
 
 
+@solving("fit")
 def command(
+    job: Job,
     file: Annotated[
         str,
         typer.Argument(
@@ -125,7 +108,6 @@ def command(
         bool, typer.Option("--strict", help="Exit with code 5 if the fit converged but is doubtful.")
     ] = False,
     nan: Annotated[str, typer.Option("--nan", help="raise or omit rows with a NaN.")] = "raise",
-    max_time: MaxTime = None,
     max_iter: Annotated[int, typer.Option("--max-iter", min=1, help="Largest number of iterations.")] = 1000,
     max_memory: Annotated[
         str | None, typer.Option("--max-memory", help="Memory limit, such as 2GB; default: half of the free memory.")
@@ -133,14 +115,6 @@ def command(
     cluster: Annotated[
         str | None, typer.Option("--cluster", help="Address of a Dask scheduler, or 'local': Parquet only.")
     ] = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    output: Output = Path("fit"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Fit a formula, or peaks on a background, to the columns of a file.
 
@@ -150,22 +124,19 @@ def command(
     from ..data.tables import Reading  # these load SciPy, which --help does not need
     from .fit_columns import Input
 
-    voice = Voice(json, quiet)
-    folder = None if no_output else Folder(output or Path("fit"), FILES, [file], force, voice)
+    voice, folder = job.voice, job.folder(FILES, [file])
     absolute = absolute_sigma and sigma is not None
-    options: dict[str, Any] = {
-        "loss": loss, "f_scale": _scale(f_scale), "method": method, "max_iter": max_iter, "threads": threads,
-        "rng": seed, **given(acceptance=acceptance),
-    }  # fmt: skip
+    chosen = {"loss": loss, "f_scale": _scale(f_scale), "method": method, "max_iter": max_iter}
+    options = job.options(**chosen, acceptance=acceptance, max_time=None if peaks else job.max_time)
     data = Input(file, Reading(delimiter, decimal, part, image), sigma, nan, max_memory, cluster)
     if (model is None) == (peaks is None):
         raise Bad('give a formula, --model "y ~ a*exp(-b*x) + c", or --peaks auto')
     if group is not None:
         if model is None or fix or accuracy:
             raise Bad("--group needs --model, without --fix and --accuracy")
-        chosen = {**options, **given(max_time=max_time), "absolute_sigma": absolute}
+        options["absolute_sigma"] = absolute
         with in_options():
-            code = _grouped(data, model, variables, (group, shared), (start, bounds), chosen, folder, voice)
+            code = _grouped(data, model, variables, (group, shared), (start, bounds), options, folder, voice)
         leave(code if strict or code != DOUBTFUL else DONE)
     with in_options(), voice.progress() as progress:
         options["callback"] = progress
@@ -176,7 +147,7 @@ def command(
                 raise Bad("--peaks finds its own starts and bounds: leave out --start, --bounds, --fix and --accuracy")
             found, rows = fit_peaks(data, peaks, variables, absolute, options)
         else:
-            options |= {"accuracy": accuracy, **given(max_time=max_time)}
+            options["accuracy"] = accuracy
             found, rows = fit_formula(data, str(model), variables, (start, bounds, fix), absolute, options)
     result = found.result
     goodness = rows.goodness(found.model, result)
@@ -186,11 +157,9 @@ def command(
     for warning in found.warnings:
         voice.say(f"warning: {warning}")
     files = [] if folder is None else write(folder, file, found, goodness, model or text)
-    for path in files:
-        voice.say(f"wrote {path}")
     content = {**result.to_dict(), "model": model or text, "file": file, **goodness}
     content["warnings"] = list(found.warnings)
-    voice.finish({**content, "files": [str(f) for f in files]})
+    job.tell(content, files)
     code = outcome(result.status)
     leave(DOUBTFUL if strict and code == DONE and found.warnings else code)
 

@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import Debug, Force, Json, MaxTime, NoOutput, Output, Quiet, Seed, Threads, Voice
+from .common import Job, solving
 from .exits import Bad
-from .two_view import Threshold, existing, finish, output_folder, two_view_options
+from .two_view import FILES, Threshold, existing, finish, two_view_options
 
 
+@solving("pose")
 def command(
+    job: Job,
     image1: Annotated[Path, typer.Argument(help="The first photograph.")],
     image2: Annotated[Path, typer.Argument(help="The second one.")],
     intrinsics: Annotated[
@@ -21,15 +23,6 @@ def command(
     ratio: Annotated[float, typer.Option("--ratio", help="Largest ratio of Lowe's test; 1 keeps all.")] = 0.9,
     features: Annotated[int, typer.Option("--features", help="Largest number of features per image.")] = 8000,
     threshold: Threshold = "auto",
-    max_time: MaxTime = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    output: Output = Path("pose"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Relative pose of two photographs, by SIFT features.
 
@@ -43,9 +36,8 @@ def command(
 
     cameras = None if intrinsics is None else read_intrinsics(existing(intrinsics))
     images = existing(image1), existing(image2)
-    voice = Voice(json, quiet)
-    options = two_view_options(threshold, True, "minimal", None, max_time, threads, seed)
-    folder = None if no_output else output_folder(output, [*images, intrinsics], force, voice)
+    options = two_view_options(job, threshold)
+    folder = job.folder(FILES, [*images, intrinsics])
     found = match_images(*images, features=features, ratio=ratio)
     least = 7 if cameras is None else 5
     if len(found.x1) < least:
@@ -54,4 +46,4 @@ def command(
     def estimate(x1: Any, x2: Any, **more: Any) -> Any:
         return fundamental_matrix(x1, x2, **more) if cameras is None else essential_matrix(x1, x2, *cameras, **more)
 
-    finish(estimate, found.x1, found.x2, f"{image1}, {image2}", images, options, folder, voice)
+    finish(job, estimate, (found.x1, found.x2), f"{image1}, {image2}", images, options, folder)

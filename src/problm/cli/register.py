@@ -9,27 +9,15 @@ import numpy as np
 import typer
 
 from ..report import page
-from .common import (
-    Debug,
-    Folder,
-    Force,
-    Json,
-    MaxTime,
-    NoOutput,
-    Output,
-    Quiet,
-    Seed,
-    Threads,
-    Voice,
-    dumps,
-    given,
-)
-from .exits import DONE, NOT_CONVERGED, Bad, interruption, leave
+from .common import Job, LossName, dumps, solving
+from .exits import Bad
 
 _FILES = ("registration.json", "matrix.txt", "registered.ply")
 
 
+@solving("register")
 def command(
+    job: Job,
     source: Annotated[Path, typer.Argument(help="Cloud to move: PLY, NPY, or text with three numbers per line.")],
     target: Annotated[Path, typer.Argument(help="Cloud to move it onto.")],
     method: Annotated[str, typer.Option("--method", "-m", help="plane or point.")] = "plane",
@@ -37,19 +25,10 @@ def command(
         str, typer.Option("--initial", help="identity, auto (any rotation), or a file with a 4x4 matrix.")
     ] = "identity",
     scale: Annotated[bool, typer.Option("--scale", help="Estimate a scale as well.")] = False,
-    loss: Annotated[str, typer.Option("--loss", help="tukey, cauchy, huber, linear, ...")] = "tukey",
+    loss: LossName = "tukey",
     max_distance: Annotated[
         float | None, typer.Option("--max-distance", help="Largest distance of a match; found if not given.")
     ] = None,
-    max_time: MaxTime = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    output: Output = Path("register"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Find the rigid motion that moves a point cloud onto another one.
 
@@ -58,38 +37,27 @@ def command(
     from ..vision.points import read_points, write_ply
     from ..vision.registration.register import register
 
-    voice = Voice(json, quiet)
     for path in (source, target):
         if not path.exists():
             raise Bad(f"there is no file {path}")
     start = _start(initial)
-    names = [*_FILES, "report.html"]
-    folder = None if no_output else Folder(output or Path("register"), names, [source, target], force, voice)
+    folder = job.folder([*_FILES, "report.html"], [source, target])
     cloud = read_points(source)
-    options: dict[str, Any] = given(max_time=max_time, max_distance=max_distance, threads=threads)
-    with voice.progress() as progress:
-        found = register(
-            cloud, read_points(target), method=method, initial=start, scale=scale, loss=loss, rng=seed, **options,
-            callback=progress,
-        )  # fmt: skip
-    voice.say(str(found))
+    options = job.options(method=method, scale=scale, loss=loss, max_distance=max_distance)
+    with job.voice.progress() as progress:
+        found = register(cloud, read_points(target), initial=start, **options, callback=progress)
+    job.voice.say(str(found))
     content = found.to_dict()
     files: list[Path] = []
     if folder is not None:
         files.append(folder.write("registration.json", dumps(content)))
-        files.append(
-            folder.write("matrix.txt", "\n".join(" ".join(f"{v:.17g}" for v in r) for r in found.matrix) + "\n")
-        )
+        files.append(folder.write("matrix.txt", _text(found.matrix)))
         with folder.writing(["registered.ply"]) as at:
             write_ply(at / "registered.ply", found.transform(cloud))
         files.append(folder.path / "registered.ply")
         parts = [page.paragraph(f"{source} and {target}", note=True), page.listing(str(found))]
         files.append(folder.write("report.html", page.page("ProBLM registration", parts)))
-    for path in files:
-        voice.say(f"wrote {path}")
-    voice.finish({**content, "files": [str(f) for f in files]})
-    interrupted = found.result.status.name == "INTERRUPTED"
-    leave(interruption() if interrupted else DONE if found.success else NOT_CONVERGED)
+    job.finish(content, files, found)
 
 
 def _start(initial: str) -> Any:
@@ -108,23 +76,16 @@ def _start(initial: str) -> Any:
         raise Bad(f"--initial: {initial} does not hold a 4x4 matrix ({error})") from None
 
 
+@solving("rgbd")
 def rgbd(
+    job: Job,
     image1: Annotated[Path, typer.Argument(help="First image.")],
     depth1: Annotated[Path, typer.Argument(help="Its depth: an image of 16 bits, or NPY.")],
     image2: Annotated[Path, typer.Argument(help="Second image.")],
     camera: Annotated[Path, typer.Option("-K", "--camera", help="File with the 3x3 camera matrix, or fx fy cx cy.")],
     depth2: Annotated[Path | None, typer.Option("--depth2", help="Depth of the second image.")] = None,
     depth_scale: Annotated[float, typer.Option("--depth-scale", help="Stored units per unit of length.")] = 1.0,
-    loss: Annotated[str, typer.Option("--loss", help="tukey, cauchy, huber, linear, ...")] = "tukey",
-    max_time: MaxTime = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    output: Output = Path("rgbd"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    loss: LossName = "tukey",
 ) -> None:
     """Find the motion of a camera between two views with depth.
 
@@ -133,35 +94,32 @@ def rgbd(
     from ..vision.rgbd.align_rgbd import align_rgbd
     from ..vision.two_view.matches import read_intrinsics
 
-    voice = Voice(json, quiet)
     inputs = [p for p in (image1, depth1, image2, camera, depth2) if p is not None]
     for path in inputs:
         if not path.is_file():
             raise Bad(f"there is no file {path}")
     if not (np.isfinite(depth_scale) and depth_scale > 0.0):
         raise Bad(f"--depth-scale must be positive, got {depth_scale}")
-    names = ["motion.json", "matrix.txt", "report.html"]
-    folder = None if no_output else Folder(output or Path("rgbd"), names, inputs, force, voice)
-    options: dict[str, Any] = given(max_time=max_time, threads=threads)
-    with voice.progress() as progress:
+    folder = job.folder(["motion.json", "matrix.txt", "report.html"], inputs)
+    with job.voice.progress() as progress:
         found = align_rgbd(
             image1, _depth(depth1, depth_scale), image2, read_intrinsics(camera)[0],
-            None if depth2 is None else _depth(depth2, depth_scale), loss=loss, rng=seed, callback=progress, **options,
+            None if depth2 is None else _depth(depth2, depth_scale), callback=progress, **job.options(loss=loss),
         )  # fmt: skip
-    voice.say(str(found))
+    job.voice.say(str(found))
     content = found.to_dict()
     files: list[Path] = []
     if folder is not None:
         files.append(folder.write("motion.json", dumps(content)))
-        matrix = "\n".join(" ".join(f"{v:.17g}" for v in row) for row in found.matrix)
-        files.append(folder.write("matrix.txt", matrix + "\n"))
+        files.append(folder.write("matrix.txt", _text(found.matrix)))
         parts = [page.paragraph(f"{image1} and {image2}", note=True), page.listing(str(found))]
         files.append(folder.write("report.html", page.page("ProBLM RGB-D odometry", parts)))
-    for path in files:
-        voice.say(f"wrote {path}")
-    voice.finish({**content, "files": [str(f) for f in files]})
-    interrupted = found.result.status.name == "INTERRUPTED"
-    leave(interruption() if interrupted else DONE if found.success else NOT_CONVERGED)
+    job.finish(content, files, found)
+
+
+def _text(matrix: Any) -> str:
+    """A matrix as text with all digits, one row per line."""
+    return "\n".join(" ".join(f"{v:.17g}" for v in row) for row in matrix) + "\n"
 
 
 def _depth(path: Path, scale: float) -> Any:

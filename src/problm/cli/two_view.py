@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,24 +11,11 @@ import numpy as np
 import typer
 
 from ..report import page
-from .common import (
-    Acceptance,
-    Debug,
-    Folder,
-    Force,
-    Json,
-    MaxTime,
-    NoOutput,
-    Output,
-    Quiet,
-    Seed,
-    Threads,
-    Voice,
-    dumps,
-    given,
-    optional,
-)
-from .exits import DONE, NOT_CONVERGED, Bad, interruption, leave
+from .common import Acceptance, Folder, Job, dumps, optional, solving
+from .exits import Bad
+
+FILES = ("result.json", "matches.csv", "matches.png", "report.html")
+"""Files written to the output folder."""
 
 Matches = Annotated[Path, typer.Argument(help="CSV, text, NPY or NPZ; rows x1 y1 x2 y2.")]
 Threshold = Annotated[str, typer.Option("--threshold", help="Largest error of an inlier, or auto.")]
@@ -39,7 +26,9 @@ Images = Annotated[
 ]
 
 
+@solving("essential")
 def essential(
+    job: Job,
     matches: Matches,
     intrinsics: Annotated[
         Path | None, typer.Option("--intrinsics", "-K", help="Camera matrix, or fx fy cx cy; or those of both cameras.")
@@ -49,15 +38,6 @@ def essential(
     starts: Starts = "minimal",
     images: Images = None,
     acceptance: Acceptance = None,
-    max_time: MaxTime = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    output: Output = Path("essential"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Essential matrix and relative pose of two calibrated cameras.
 
@@ -77,15 +57,14 @@ def essential(
                 raise
             raise Bad(re.sub(r"\bK[12]\b", "--intrinsics", str(error))) from error
 
-    voice, options = (
-        Voice(json, quiet),
-        two_view_options(threshold, robust, starts, acceptance, max_time, threads, seed),
-    )
-    folder = None if no_output else output_folder(output, [matches, intrinsics, *(images or ())], force, voice)
-    _run(estimate, matches, images, options, folder, voice)
+    options = two_view_options(job, threshold, robust=robust, starts=starts, acceptance=acceptance)
+    folder = job.folder(FILES, [matches, intrinsics, *(images or ())])
+    _run(job, estimate, matches, images, options, folder)
 
 
+@solving("homography")
 def homography(
+    job: Job,
     matches: Matches,
     error: Annotated[str, typer.Option("--error", help="sampson or transfer (symmetric).")] = "sampson",
     threshold: Threshold = "auto",
@@ -93,15 +72,6 @@ def homography(
     starts: Starts = "minimal",
     images: Images = None,
     acceptance: Acceptance = None,
-    max_time: MaxTime = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    output: Output = Path("homography"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Homography of two views of a plane, or of a camera that only rotated.
 
@@ -109,30 +79,19 @@ def homography(
     """
     from ..vision.two_view.homography import homography as fit
 
-    voice, options = (
-        Voice(json, quiet),
-        two_view_options(threshold, robust, starts, acceptance, max_time, threads, seed),
-    )
-    folder = None if no_output else output_folder(output, [matches, *(images or ())], force, voice)
-    _run(fit, matches, images, {**options, "error": error}, folder, voice)
+    options = two_view_options(job, threshold, robust=robust, starts=starts, acceptance=acceptance, error=error)
+    _run(job, fit, matches, images, options, job.folder(FILES, [matches, *(images or ())]))
 
 
+@solving("fundamental")
 def fundamental(
+    job: Job,
     matches: Matches,
     threshold: Threshold = "auto",
     robust: Robust = True,
     starts: Starts = "minimal",
     images: Images = None,
     acceptance: Acceptance = None,
-    max_time: MaxTime = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    output: Output = Path("fundamental"),
-    no_output: NoOutput = False,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Fundamental matrix of two uncalibrated views.
 
@@ -140,31 +99,19 @@ def fundamental(
     """
     from ..vision.two_view.fundamental import fundamental_matrix
 
-    voice, options = (
-        Voice(json, quiet),
-        two_view_options(threshold, robust, starts, acceptance, max_time, threads, seed),
-    )
-    folder = None if no_output else output_folder(output, [matches, *(images or ())], force, voice)
-    _run(fundamental_matrix, matches, images, options, folder, voice)
+    options = two_view_options(job, threshold, robust=robust, starts=starts, acceptance=acceptance)
+    _run(job, fundamental_matrix, matches, images, options, job.folder(FILES, [matches, *(images or ())]))
 
 
-def two_view_options(
-    threshold: str,
-    robust: bool,
-    starts: str,
-    acceptance: str | None,
-    max_time: float | None,
-    threads: int | None,
-    seed: int,
-) -> dict[str, Any]:
+def two_view_options(job: Job, threshold: str, **more: Any) -> dict[str, Any]:
+    """Keywords of the estimators; the threshold is a number or ``auto``."""
     cut: float | str = threshold
     if threshold != "auto":
         try:
             cut = float(threshold)
         except ValueError:
             raise Bad(f"--threshold must be a number or auto, got {threshold!r}") from None
-    options = {"threshold": cut, "robust": robust, "starts": starts, "rng": seed, "threads": threads or 1}
-    return {**options, **given(acceptance=acceptance, max_time=max_time)}
+    return job.options(threshold=cut, threads=job.threads or 1, **more)
 
 
 def existing(path: Path) -> Path:
@@ -173,49 +120,39 @@ def existing(path: Path) -> Path:
     return path
 
 
-def output_folder(output: Path | None, inputs: Sequence[Path | None], force: bool, voice: Voice) -> Folder:
-    names = ("result.json", "matches.csv", "matches.png", "report.html")
-    return Folder(output or Path("out"), names, inputs, force, voice)
-
-
 def _run(
+    job: Job,
     estimate: Callable[..., Any],
     matches: Path,
     images: tuple[Path, Path] | None,
     options: dict[str, Any],
     folder: Folder | None,
-    voice: Voice,
 ) -> None:
     from ..vision.two_view.matches import read_matches
 
     x1, x2 = read_matches(existing(matches))
-    finish(estimate, x1, x2, str(matches), images, options, folder, voice)
+    finish(job, estimate, (x1, x2), str(matches), images, options, folder)
 
 
 def finish(
+    job: Job,
     estimate: Callable[..., Any],
-    x1: Any,
-    x2: Any,
+    points: tuple[Any, Any],
     source: str,
     images: tuple[Path, Path] | None,
     options: dict[str, Any],
     folder: Folder | None,
-    voice: Voice,
 ) -> None:
     """Estimate from matches, tell, write files and leave."""
     from ..vision.images.image import read_image
 
     pictures = [read_image(path, f"image{i}").values() for i, path in enumerate(images or (), 1)]
-    with voice.progress() as progress:
-        fit = estimate(x1, x2, **options, **({} if progress is None else {"callback": progress}))
-    voice.say(str(fit))
+    with job.voice.progress() as progress:
+        fit = estimate(*points, **options, **({} if progress is None else {"callback": progress}))
+    job.voice.say(str(fit))
     content = fit.to_dict()
-    files = [] if folder is None else _write(folder, fit, x1, x2, source, pictures, content)
-    for path in files:
-        voice.say(f"wrote {path}")
-    voice.finish({**content, "files": [str(f) for f in files]})
-    interrupted = fit.result is not None and fit.result.status.name == "INTERRUPTED"
-    leave(interruption() if interrupted else DONE if fit.success else NOT_CONVERGED)
+    files = [] if folder is None else _write(folder, fit, *points, source, pictures, content)
+    job.finish(content, files, fit)
 
 
 def _write(
