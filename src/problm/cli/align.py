@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from ..report import page
-from .common import Acceptance, Folder, Job, LossName, optional, solving
+from .common import Acceptance, Folder, Job, LossName, matrix_from, optional, solving
 from .exits import Bad
 
 _WARP = ("warp.json", "warp.txt", "aligned.png", "overlay.png")
@@ -85,15 +84,7 @@ def _start(initial: str) -> Any:
         return None
     if initial in STARTS:
         return initial
-    if not Path(initial).is_file():
-        names = ", ".join(("identity", *STARTS))
-        raise Bad(f"--initial must be {names} or a file with a 3x3 matrix; there is no file {initial!r}")
-    if Path(initial).stat().st_size > 10_000:
-        raise Bad(f"--initial: {initial} is too large for a 3x3 matrix")
-    try:
-        return np.loadtxt(initial, ndmin=2)
-    except ValueError as error:
-        raise Bad(f"--initial: {initial} does not hold a 3x3 matrix ({error})") from None
+    return matrix_from(initial, ("identity", *STARTS), 3)
 
 
 def _mask(path: Path | None) -> Any:

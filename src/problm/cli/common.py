@@ -155,6 +155,21 @@ def same_file(a: Path, b: str | Path) -> bool:
     return False
 
 
+def matrix_from(path: str, names: Sequence[str], size: int) -> Any:
+    """The (size, size) matrix of ``--initial``, from a file such as an earlier run wrote, if it is no known name."""
+    import numpy as np
+
+    kind = f"a {size}x{size} matrix"
+    if not Path(path).is_file():
+        raise Bad(f"--initial must be {', '.join(names)} or a file with {kind}; there is no file {path!r}")
+    if Path(path).stat().st_size > 10_000:
+        raise Bad(f"--initial: {path} is too large for {kind}")
+    try:
+        return np.loadtxt(path, ndmin=2)
+    except ValueError as error:
+        raise Bad(f"--initial: {path} does not hold {kind} ({error})") from None
+
+
 def given(**options: Any) -> dict[str, Any]:
     """The options that were given on the command line."""
     return {name: value for name, value in options.items() if value is not None}

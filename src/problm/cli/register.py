@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from ..report import page
-from .common import Job, LossName, dumps, solving
+from .common import Job, LossName, dumps, matrix_from, solving
 from .exits import Bad
 
 _FILES = ("registration.json", "matrix.txt", "registered.ply")
@@ -66,14 +66,7 @@ def _start(initial: str) -> Any:
         return None
     if initial == "auto":
         return initial
-    if not Path(initial).is_file():
-        raise Bad(f"--initial must be identity, auto or a file with a 4x4 matrix; there is no file {initial!r}")
-    if Path(initial).stat().st_size > 10_000:
-        raise Bad(f"--initial: {initial} is too large for a 4x4 matrix")
-    try:
-        return np.loadtxt(initial, ndmin=2)
-    except ValueError as error:
-        raise Bad(f"--initial: {initial} does not hold a 4x4 matrix ({error})") from None
+    return matrix_from(initial, ("identity", "auto"), 4)
 
 
 @solving("rgbd")

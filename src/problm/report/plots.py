@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.files import write_with
 from .shown import ShownResult
 
 Array = NDArray[np.float64]
@@ -17,23 +19,31 @@ _MOST_COUNTED = 1_000_000
 """Number of rows for a density: enough for 24,000 cells."""
 
 
-def new_figure(rows: int = 1, columns: int = 1, axes: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
-    """A Matplotlib figure that belongs to no window, and its axes (``axes``: options of `Figure.subplots`)."""
+def empty_figure(**options: Any) -> Any:
+    """A Matplotlib figure without axes, which belongs to no window and which notebooks show without any setting."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("plots need Matplotlib: pip install 'problm[plot]'") from error
 
     class Picture(Figure):
-        """A figure that notebooks show without any setting."""
-
         def _repr_png_(self) -> bytes:
             from .page import figure_png
 
             return figure_png(self)
 
-    figure = Picture(layout="constrained", **options)
+    return Picture(layout="constrained", **options)
+
+
+def new_figure(rows: int = 1, columns: int = 1, axes: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
+    """A figure as in `empty_figure`, and its axes (``axes``: options of `Figure.subplots`)."""
+    figure = empty_figure(**options)
     return figure, figure.subplots(rows, columns, **(axes or {}))
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure atomically: a reader never sees an incomplete file."""
+    write_with(path, lambda file: figure.savefig(file, dpi=120, format=path.suffix[1:] or None))
 
 
 def plot_result(result: ShownResult) -> Any:

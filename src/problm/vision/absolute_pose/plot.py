@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..two_view.plot import save_figure
+from ...report.plots import empty_figure, save_figure
 
 _INLIER, _OUTLIER = "#1b6fb5", "#d95f02"  # distinguishable without red and green
 
@@ -27,15 +27,10 @@ def plot_pose(pose: Any, image: Any = None, *, most: int = 1000, path: str | Pat
     -------
     The Matplotlib figure (extra ``plot``); it belongs to no window.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need Matplotlib: pip install 'problm[plot]'") from error
-
     x, X = (np.asarray(p, dtype=np.float64) for p in pose.points)
     shown = np.random.default_rng(seed).permutation(len(x))[:most]
     good = pose.inliers[shown]
-    figure = Figure(figsize=(12.0, 5.0), layout="constrained")
+    figure = empty_figure(figsize=(12.0, 5.0))
     ax = figure.add_subplot(1, 2, 1)
     if image is not None:
         pixels = np.asarray(image)

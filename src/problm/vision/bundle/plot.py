@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...support.files import write_with
+from ...report.plots import new_figure, save_figure
 from .reconstruction import Reconstruction
 
 
@@ -26,11 +26,6 @@ def plot_reconstruction(
     -------
     The Matplotlib figure (extra ``plot``); it belongs to no window.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need Matplotlib: pip install 'problm[plot]'") from error
-
     shown = np.random.default_rng(seed).permutation(len(model.points))[:most]
     X = model.points[shown]
     at = -np.einsum("cji,cj->ci", model.rotations, model.translations)
@@ -41,8 +36,8 @@ def plot_reconstruction(
     reach = max(
         float(np.quantile(np.abs(X - middle), 0.9)) if len(X) else 0.0, float(np.abs(at - middle).max()), 1e-300
     )
-    figure = Figure(figsize=(12.0, 6.0), layout="constrained")
-    for ax, (a, b), name in zip(figure.subplots(1, 2), ((0, 2), (0, 1)), ("x and z", "x and y"), strict=True):
+    figure, axes = new_figure(1, 2, figsize=(12.0, 6.0))
+    for ax, (a, b), name in zip(axes, ((0, 2), (0, 1)), ("x and z", "x and y"), strict=True):
         ax.plot(X[:, a], X[:, b], ".", color="#1b6fb5", ms=1.5, alpha=0.6)
         ax.plot(at[:, a], at[:, b], "o", color="#d95f02", ms=4)
         ax.quiver(at[:, a], at[:, b], ahead[:, a], ahead[:, b], color="#d95f02", width=0.003)
@@ -53,6 +48,5 @@ def plot_reconstruction(
         ax.set_title(name)
     figure.suptitle(f"{len(at)} images, {len(model.points)} points", fontsize=11)
     if path is not None:
-        target = Path(path)
-        write_with(target, lambda file: figure.savefig(file, dpi=120, format=target.suffix[1:] or None))
+        save_figure(figure, Path(path))
     return figure

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...report.plots import new_figure, save_figure
 from ...solver.result import Result
 from ..bundle.camera_models import MODELS, Intrinsics
 
@@ -128,12 +129,7 @@ class Calibration:
 
     def plot(self, path: Any = None) -> Any:
         """Draw errors over the image and per view; return a Matplotlib figure (extra ``plot``)."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ImportError("plots need Matplotlib: pip install 'problm[plot]'") from error
-        figure = Figure(figsize=(12.0, 5.0), layout="constrained")
-        left, right = figure.subplots(1, 2)
+        figure, (left, right) = new_figure(1, 2, figsize=(12.0, 5.0))
         x, r = np.concatenate(self.points), np.concatenate(self.residuals)
         left.quiver(*x.T, *r.T, angles="xy", color="#1b6fb5", width=0.002)
         left.set_xlim(0, self.camera.width or None)
@@ -145,8 +141,6 @@ class Calibration:
         right.set_ylabel("rms error, px")
         if path is not None:
             from pathlib import Path
-
-            from ..two_view.plot import save_figure
 
             save_figure(figure, Path(path))
         return figure

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...manifolds import rotation_log
+from ...report.plots import new_figure, save_figure
 from ...report.serialize import plain
 from ...solver.information import inverse_root
 from ...solver.regional import regional_covariance
 from ...solver.result import Result
-from ..two_view.plot import save_figure
 from .problem import RgbdProblem
 from .trust import pixel_motion
 
@@ -128,14 +128,9 @@ class RgbdMotion:
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw image 1, image 2 as camera 1 sees it, their difference and the inliers; return a Matplotlib figure."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ImportError("plots need Matplotlib: pip install 'problm[plot]'") from error
-
         first, second = self.problem.views.image1.values(), self.warp()
-        figure = Figure(figsize=(10.0, 7.5), layout="constrained")
-        axes = figure.subplots(2, 2).ravel()
+        figure, panels = new_figure(2, 2, figsize=(10.0, 7.5))
+        axes = panels.ravel()
         low, high = float(first.min()), float(first.max())
         wide = 5.0 * self.noise
         axes[0].imshow(first, cmap="gray", vmin=low, vmax=high)

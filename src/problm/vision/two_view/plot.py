@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...support.files import write_with
+from ...report.plots import new_figure, save_figure
 
 Array = NDArray[np.float64]
 _INLIER, _OUTLIER = "#1b6fb5", "#d95f02"  # distinguishable without red and green
@@ -73,16 +73,10 @@ def plot_matches(
     -------
     The Matplotlib figure (extra ``plot``); it belongs to no window.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need Matplotlib: pip install 'problm[plot]'") from error
-
     x1, x2 = (np.asarray(x, dtype=np.float64) for x in fit.points)
     rng = np.random.default_rng(seed)
     shown = rng.permutation(len(x1))[:most]
-    figure = Figure(figsize=(12.0, 5.0), layout="constrained")
-    axes = figure.subplots(1, 2)
+    figure, axes = new_figure(1, 2, figsize=(12.0, 5.0))
     boxes = []
     for ax, x, image, name in ((axes[0], x1, image1, "image 1"), (axes[1], x2, image2, "image 2")):
         if image is not None:
@@ -112,11 +106,6 @@ def plot_matches(
     if path is not None:
         save_figure(figure, Path(path))
     return figure
-
-
-def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure atomically: a reader never sees an incomplete file."""
-    write_with(path, lambda file: figure.savefig(file, dpi=120, format=path.suffix[1:] or None))
 
 
 def _draw_lines(
