@@ -174,7 +174,7 @@ def test_a_folder_of_parquet_files(memory):
 
 
 def test_a_first_batch_reads_a_part(server):
-    """Of a sorted file: a few hundred rows from many places, not all bytes."""
+    """The first batch of a sorted file: a few hundred rows from many places, not all bytes."""
     server.files["/x.npy"] = as_npy(np.arange(1_000_000.0))
     source = open_source(f"{server.address}/x.npy")
     problem = ChunkedProblem(FunctionModel(lambda t, x: x - t[0], "2-point", 1, Loss.named("linear")), source)

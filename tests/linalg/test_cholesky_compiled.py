@@ -29,7 +29,6 @@ def test_the_factored_system_is_the_scaled_one(d, damped, flat, compiled):
     assert factored.decrement == pytest.approx(scaled.decrement, rel=1e-9)
     assert factored.least_curvature == pytest.approx(scaled.least_curvature)
     np.testing.assert_allclose(factored.lengths(), scaled.lengths(), **close)
-    np.testing.assert_allclose(factored.column_cosine(), scaled.column_cosine(), **close)
     np.testing.assert_allclose(factored.step_squared(), scaled.step_squared(), **close)
     np.testing.assert_allclose(factored.point_squared(), scaled.point_squared(), **close)
     np.testing.assert_allclose(factored.within_reach(), scaled.within_reach(), **close)

@@ -25,7 +25,7 @@ class Part(NamedTuple):
     title: str
     text: str
     run: Callable[[int, int], Rows]
-    """Of a number of problems and the first seed."""
+    """Rows from the number of problems and the first seed."""
     table: Callable[[Rows], str]
     count: int
     seed: int

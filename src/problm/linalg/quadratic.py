@@ -248,14 +248,6 @@ class QuadraticModel:
         x = parts / (values + _secular(values, parts, reach, 1e-300)[0])
         return float(x @ (parts - 0.5 * values * x))
 
-    def column_cosine(self) -> float:
-        """Largest cosine between the residual vector and a column of the Jacobian."""
-        if not self.cost > 0.0:
-            return 0.0
-        if self._factored is not None:
-            return float(self._factored.squares[4]) / math.sqrt(2.0 * self.cost)
-        return max(map(abs, self._gradient.tolist()), default=0.0) / math.sqrt(2.0 * self.cost)
-
     def step_squared(self) -> float:
         """Squared length of the Gauss-Newton step in the scaled parameters."""
         if self._factored is not None:

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from .targets import TARGETS, Bug, Target
 
 CASE_SECONDS = 20.0
-"""Of computing: a parser that takes longer over a few hundred bytes hangs."""
+"""CPU seconds of a case: a parser that takes longer over a few hundred bytes hangs."""
 WAITING_SECONDS = 300.0
-"""Until it waits for something that never comes; a loaded machine is no bug."""
+"""Seconds after which it waits for something that never comes; a loaded machine is no bug."""
 MEMORY = 4 << 30
 """Bytes of address space beyond what the process has already: a parser that wants more gets a MemoryError."""
 

@@ -106,7 +106,7 @@ class Levels:
 
     @property
     def seconds_left(self) -> float:
-        """Of ``max_time``."""
+        """Seconds of ``max_time`` that are left."""
         return float(self.options.get("max_time", np.inf)) - (time.perf_counter() - self.began)
 
     def late(self, n: int) -> bool:

@@ -173,7 +173,7 @@ class Intrinsics:
     model: str
     params: tuple[float, ...]
     width: int = 0
-    """Of the image in pixels; 0 if not known."""
+    """Pixels of the image; 0 if not known."""
     height: int = 0
     id: int = 1
 

@@ -64,7 +64,7 @@ class Candidate:
     starts: int
     """Number of samples or random starts examined."""
     inliers: NDArray[np.bool_] | None = None
-    """Of the matches that it was judged on."""
+    """Inliers among the matches that it was judged on."""
     rivals: tuple[Array, ...] = ()
     """Points of other candidates that are nearly as good."""
 
