@@ -21,9 +21,12 @@ METHODS = {
 }
 """Columns and the methods behind them; the better one counts."""
 LIKE = {
-    "curve": "curves", "essential matrix, refined": "pose refined", "essential matrix, robust": "robust pose",
-    "affine bundle": "affine bundle", "align": "image pairs",
-}  # fmt: skip
+    "curve": "curves",
+    "essential matrix, refined": "pose of two views, refined",
+    "essential matrix, robust": "robust pose",
+    "affine bundle": "affine bundle",
+    "align": "real image pairs",
+}
 """Kinds of problems of the comparison with our own LM."""
 
 
@@ -55,16 +58,20 @@ def work() -> str:
 def like() -> str:
     """The default against our own LM, everything else equal: least and greatest median, and the worst single run."""
     rows = results("like_for_like")
-    told = []
+    lines = ["| | N from 10^4 | from 10^5 | from 10^6 | from 10^7 |", "|---|---:|---:|---:|---:|"]
     for start, title in LIKE.items():
-        for n in sorted({r["n"] for r in rows if r["problem"].startswith(start)} if start != "align" else {0}):
-            mine = [r["ratio"] for r in rows if r["problem"].startswith(start) and n in (0, r["n"])]
-            if mine:
-                low, high = min(r["median"] for r in mine), max(r["median"] for r in mine)
-                middle = f"{low:.2g}" if len(mine) == 1 else f"{low:.2g} to {high:.2g}"
-                size = f", N = {n:,}" if n else ""
-                told.append(f"{title}{size}: {middle} (worst {min(r['least'] for r in mine):.2g})")
-    return "; ".join(told) + ".\n"
+        mine = [r for r in rows if r["problem"].startswith(start)]
+        cells = [_span([r["ratio"] for r in mine if n <= r["n"] < 10 * n]) for n in (10**4, 10**5, 10**6, 10**7)]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _span(ratios: list[dict[str, float]]) -> str:
+    """Medians from the least to the greatest, and the worst run; nothing without ratios."""
+    if not ratios:
+        return ""
+    low, high = (f"{pick(r['median'] for r in ratios):.2g}" for pick in (min, max))
+    return f"{low if low == high else f'{low} to {high}'} ({min(r['least'] for r in ratios):.2g})"
 
 
 def peers() -> str:
