@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.spatial.transform import Rotation
 
 from problm.manifolds import (
     ESSENTIAL,
@@ -16,8 +18,11 @@ from problm.manifolds import (
     fundamental_point,
     nearest_rotation,
     product,
+    quaternions_of,
     rotation_exp,
     rotation_log,
+    rotations_by,
+    rotations_of,
     skew,
     sphere,
     tangent_basis,
@@ -173,3 +178,33 @@ def test_nearly_rotations_are_straightened_and_others_told():
     assert as_rotation(-R)[1] >= 2.0
     assert as_rotation(2.0 * R)[1] >= 2.0
     assert not np.isfinite(as_rotation(np.full((3, 3), np.nan))[1])
+
+
+def some_vectors(n: int = 500) -> np.ndarray:
+    rng = np.random.default_rng(5)
+    vectors = rng.normal(size=(n, 3)) * 10.0 ** rng.uniform(-8.0, 0.4, (n, 1))
+    vectors[:4] = [[0, 0, 0], [np.pi, 0, 0], [0, -np.pi, 0], [0.6 * np.pi, -0.8 * np.pi, 0]]
+    return vectors
+
+
+def test_rotations_of_vectors_and_quaternions_are_scipys() -> None:
+    vectors, few = some_vectors(), np.random.default_rng(6).normal(size=(200, 4))
+    assert_allclose(rotations_by(vectors), Rotation.from_rotvec(vectors).as_matrix(), rtol=0.0, atol=1e-15)
+    assert_allclose(rotations_of(few), Rotation.from_quat(few).as_matrix(), rtol=0.0, atol=1e-15)
+    assert rotations_of(np.empty((0, 4))).shape == (0, 3, 3)
+
+
+def test_quaternions_and_logarithms_are_scipys() -> None:
+    rotations = Rotation.from_rotvec(some_vectors()).as_matrix()
+    theirs = Rotation.from_matrix(rotations)
+    assert_allclose(quaternions_of(rotations), theirs.as_quat(canonical=True), rtol=0.0, atol=1e-15)
+    assert_allclose([rotation_log(R) for R in rotations], theirs.as_rotvec(), rtol=1e-14, atol=1e-16)
+    assert quaternions_of(np.empty((0, 3, 3))).shape == (0, 4)
+
+
+def test_quaternions_of_rough_matrices_are_those_of_the_nearest_rotations() -> None:
+    rotations = Rotation.from_rotvec(some_vectors()).as_matrix() + 1e-3
+    nearest = quaternions_of([nearest_rotation(R) for R in rotations])
+    assert_allclose(quaternions_of(rotations), nearest, rtol=0.0, atol=1e-12)
+    with pytest.raises(ValueError, match="no rotation"):
+        quaternions_of([np.diag([1.0, 1.0, -1.0])])

@@ -28,6 +28,7 @@ that is, at every essential matrix.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -239,10 +240,80 @@ def rotation_log(R: ArrayLike) -> Array:
     >>> rotation_log(rotation_exp(np.array([0.1, -0.2, 0.3]))).round(12)
     array([ 0.1, -0.2,  0.3])
     """
-    from scipy.spatial.transform import Rotation
+    x, y, z, w = quaternions_of(np.asarray(R)[None])[0].tolist()
+    angle = 2.0 * math.atan2(math.sqrt(x * x + y * y + z * z), w)
+    if angle > 1e-3:
+        scale = angle / math.sin(angle / 2.0)
+    else:
+        scale = 2.0 + angle**2 / 12.0 + 7.0 * angle**4 / 2880.0
+    return scale * np.array([x, y, z])
 
-    vector: Array = Rotation.from_matrix(np.asarray(R, dtype=np.float64)).as_rotvec()
-    return vector
+
+def rotations_by(vectors: Array) -> Array:
+    """Rotations (n, 3, 3) by the lengths of vectors (n, 3), in radians, about them."""
+    angle = _lengths(vectors)
+    square = angle * angle
+    with np.errstate(invalid="ignore"):  # 0 / 0, not used
+        scale = np.where(angle > 1e-3, np.sin(angle / 2.0) / angle, 0.5 - square / 48.0 + square * square / 3840.0)
+    return _rotations(np.column_stack([scale[:, None] * vectors, np.cos(angle / 2.0)]))
+
+
+def rotations_of(quaternions: Array) -> Array:
+    """Rotations (n, 3, 3) of quaternions x, y, z, w, (n, 4), of any length but zero."""
+    return _rotations(quaternions / _lengths(quaternions)[:, None])
+
+
+def _lengths(vectors: Array) -> Array:
+    """Summed in the order of the entries, as by `scipy.spatial.transform`."""
+    total = vectors[:, 0] * vectors[:, 0]
+    for column in vectors.T[1:]:
+        total = total + column * column
+    return np.sqrt(total)
+
+
+def _rotations(unit: Array) -> Array:
+    x, y, z, w = unit.T
+    xx, yy, zz, ww = x * x, y * y, z * z, w * w
+    rows = [
+        [xx - yy - zz + ww, 2.0 * (x * y - z * w), 2.0 * (x * z + y * w)],
+        [2.0 * (x * y + z * w), -xx + yy - zz + ww, 2.0 * (y * z - x * w)],
+        [2.0 * (x * z - y * w), 2.0 * (y * z + x * w), -xx - yy + zz + ww],
+    ]
+    return np.ascontiguousarray(np.moveaxis(np.array(rows), 2, 0))
+
+
+def quaternions_of(rotations: ArrayLike) -> Array:
+    """Unit quaternions x, y, z, w, (n, 4), with w >= 0, of rotations (n, 3, 3).
+
+    Matrices that are not quite rotations are replaced by the nearest ones. The largest of the four entries, which is at
+    least 1/2, is found first, and the others from it.
+
+    Examples
+    --------
+    >>> quaternions_of([np.diag([-1.0, 1.0, -1.0])])
+    array([[0., 1., 0., 0.]])
+    """
+    R = np.asarray(rotations, dtype=np.float64)
+    if (np.linalg.det(R) <= 0.0).any():
+        raise ValueError("a matrix with a determinant that is not positive is no rotation")
+    off = ~np.isclose(R @ R.transpose(0, 2, 1), np.eye(3), atol=1e-12).all(axis=(1, 2))
+    if off.any():
+        R = R.copy()
+        R[off] = [nearest_rotation(each) for each in R[off]]
+    trace = R[:, 0, 0] + R[:, 1, 1] + R[:, 2, 2]
+    largest = np.argmax(np.column_stack([R[:, 0, 0], R[:, 1, 1], R[:, 2, 2], trace]), axis=1)
+    n, i, j, k = np.arange(len(R)), largest % 3, (largest + 1) % 3, (largest + 2) % 3
+    found = np.empty((len(R), 4))
+    found[n, i] = 1.0 - trace + 2.0 * R[n, i, i]
+    found[n, j], found[n, k] = R[n, j, i] + R[n, i, j], R[n, k, i] + R[n, i, k]
+    found[:, 3] = R[n, k, j] - R[n, j, k]
+    turned = np.column_stack([R[:, 2, 1] - R[:, 1, 2], R[:, 0, 2] - R[:, 2, 0], R[:, 1, 0] - R[:, 0, 1], 1.0 + trace])
+    found = np.where((largest == 3)[:, None], turned, found)
+    found /= _lengths(found)[:, None]
+    # The sign of the first of w, x, y, z that is not zero.
+    order = found[:, [3, 0, 1, 2]]
+    leading = order[n, np.argmax(order != 0.0, axis=1)]
+    return np.where(leading[:, None] < 0.0, -found, found)
 
 
 def nearest_rotation(A: ArrayLike) -> Array:

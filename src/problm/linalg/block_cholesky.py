@@ -17,12 +17,11 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dtrsm
-from scipy.linalg.lapack import dpotrf, dpotri
 
 from ..jit import types
 from ..jit.njit import njit
 from .blocks import BlockMatrix, Pattern
+from .lapack import dpotrf, dpotri, dtrsm
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

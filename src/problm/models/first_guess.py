@@ -12,7 +12,7 @@ do. Each kind has a list of candidates made from the data; frequencies come from
 parameters that never occur in the same term are searched one term after the other, the term that explains most first;
 the linear parameters of all terms found so far are refitted for each candidate. Sums of peaks on a background are thus
 found peak by peak. This is repeated with each kind of term first. Then each term is searched again with the others in
-place, and terms of the same kind (such as two Gaussians) are exchanged if that is better. A few steps of SciPy's
+place, and terms of the same kind (such as two Gaussians) are exchanged if that is better. A few steps of MINPACK's
 Levenberg-Marquardt on the reduced data end the search.
 
 The search uses at most `SAMPLE` points: a random sample, reduced to medians of up to `BINS` bins, or to `FEW` points if
@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.scipy_extensions import lmder
 from . import expression as ex
 from .derivatives import derivatives
 from .expression import Expression
@@ -320,13 +321,8 @@ class Search:
         def residuals(part: Array) -> Array:
             return self._residuals(point(part))
 
-        from scipy import optimize
-
         with np.errstate(all="ignore"):
-            found = optimize.leastsq(
-                residuals, theta[free], Dfun=jacobian, ftol=1e-4, xtol=1e-4, gtol=1e-10, maxfev=steps, full_output=True
-            )
-        return point(found[0])
+            return point(lmder(residuals, theta[free], jacobian, tolerance=1e-4, gtol=1e-10, calls=steps))
 
 
 def _distinct(points: list[Array], shape: list[int]) -> list[Array]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...manifolds import rotation_log, skew
+from ...manifolds import quaternions_of, rotation_log, skew
 from ..bundle.camera_models import Intrinsics
 from ..two_view.result import TwoViewFit, plain
 
@@ -46,12 +46,9 @@ class AbsolutePose(TwoViewFit):
     @property
     def quaternion(self) -> Array:
         """(4,) unit quaternion w, x, y, z with w >= 0, as COLMAP's."""
-        from scipy.spatial.transform import Rotation
-
         if not np.isfinite(self.R).all():
             return np.full(4, np.nan)
-        x, y, z, w = Rotation.from_matrix(self.R).as_quat()
-        return np.array([w, x, y, z]) * (-1.0 if w < 0.0 else 1.0)
+        return quaternions_of(self.R[None])[0, [3, 0, 1, 2]]
 
     @property
     def center(self) -> Array:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...manifolds import rotation_log, rotations_by
 from ...support.files import TEXT_EXPANSION, open_regular, refuse_holes, write_atomically
 from ...support.memory import as_bytes
 from .camera_models import BROWN, MODELS, Intrinsics
@@ -59,8 +60,6 @@ def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
     >>> model, model.residuals()[0].round(9)
     (Reconstruction(1 images, 1 points, 1 observations, 1 cameras), array([20., 40.]))
     """
-    from scipy.spatial.transform import Rotation
-
     name = os.fspath(path)
     values = _numbers(_unpacked(name), name)
     counts = values[:3]
@@ -89,7 +88,7 @@ def read_bal(path: str | os.PathLike[str]) -> Reconstruction:
     cameras = values[3 + 4 * M : 3 + 4 * M + 9 * C].reshape(C, 9)
     return Reconstruction(
         tuple(_bal_camera(name, i, *c[6:].tolist()) for i, c in enumerate(cameras)),
-        flip[:, None] * Rotation.from_rotvec(cameras[:, :3]).as_matrix(),
+        flip[:, None] * rotations_by(cameras[:, :3]),
         flip * cameras[:, 3:6],
         np.arange(C),
         values[3 + 4 * M + 9 * C :].reshape(P, 3).copy(),
@@ -115,8 +114,6 @@ def write_bal(model: Reconstruction, path: str | os.PathLike[str]) -> None:
     path
         The file.
     """
-    from scipy.spatial.transform import Rotation
-
     for c in model.intrinsics:
         places = c.places
         if MODELS[c.model].distortion is not BROWN or places[6:].any() or places[0] != places[1]:
@@ -125,7 +122,7 @@ def write_bal(model: Reconstruction, path: str | os.PathLike[str]) -> None:
     point = np.repeat(np.arange(len(model.points)), model.track_lengths)
     middle = np.array([c.places[2:4] for c in model.intrinsics])[model.camera]
     xy = (model.xy - middle[model.image]) * flip[:2]
-    turned = Rotation.from_matrix(flip[:, None] * model.rotations).as_rotvec()
+    turned = [rotation_log(R) for R in flip[:, None] * model.rotations]
     moved = flip * model.translations
 
     def lines() -> Iterator[str]:

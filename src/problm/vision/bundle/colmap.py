@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ...manifolds import quaternions_of, rotations_of
 from ...support.files import text_lines, write_atomically
 from . import colmap_binary
 from .camera_models import Intrinsics
@@ -75,11 +76,9 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
         mine = track[:, 0] == k
         xy[mine] = features[track[mine, 1]]
     pose = np.array(poses).reshape(-1, 8)
-    from scipy.spatial.transform import Rotation
-
     return Reconstruction(
         tuple(cameras),
-        Rotation.from_quat(pose[:, [1, 2, 3, 0]]).as_matrix().reshape(-1, 3, 3),
+        rotations_of(pose[:, [1, 2, 3, 0]]),
         pose[:, 4:7].copy(),
         pose[:, 7].astype(np.int64),
         points,
@@ -111,8 +110,6 @@ def write_colmap(model: Reconstruction, folder: str | os.PathLike[str], *, binar
     binary
         Whether to write COLMAP's binary form.
     """
-    from scipy.spatial.transform import Rotation
-
     if any("\n" in name or "\r" in name for name in model.names):
         raise ValueError("model: names of images must not hold line breaks")
     root = Path(folder)
@@ -133,8 +130,9 @@ def write_colmap(model: Reconstruction, folder: str | os.PathLike[str], *, binar
     with np.errstate(all="ignore"):
         errors = np.linalg.norm(model.residuals(), axis=1)
     known = tuple(_as_colmap(c) for c in model.intrinsics)
+    turned = quaternions_of(model.rotations)[:, [3, 0, 1, 2]].tolist()
     if binary:
-        _write_binary(model, root, known, features, feature, owner, errors)
+        _write_binary(model, root, known, turned, features, feature, owner, errors)
         return
 
     def cameras() -> Iterator[str]:
@@ -146,8 +144,7 @@ def write_colmap(model: Reconstruction, folder: str | os.PathLike[str], *, binar
         yield "# Image list with two lines of data per image:\n"
         yield "#   IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME\n#   POINTS2D[] as (X, Y, POINT3D_ID)\n"
         for k, name in enumerate(model.names):
-            x, y, z, w = Rotation.from_matrix(model.rotations[k]).as_quat(canonical=True).tolist()
-            pose = " ".join(map(repr, [w, x, y, z, *model.translations[k].tolist()]))
+            pose = " ".join(map(repr, [*turned[k], *model.translations[k].tolist()]))
             yield f"{model.image_ids[k]} {pose} {model.intrinsics[model.camera[k]].id} {name}\n"
             pairs = zip(features[k].tolist(), owner[k].tolist(), strict=True)
             yield " ".join(f"{x!r} {y!r} {i}" for (x, y), i in pairs) + "\n"
@@ -173,16 +170,13 @@ def _as_colmap(camera: Intrinsics) -> Intrinsics:
 
 
 def _write_binary(
-    model: Reconstruction, root: Path, cameras: tuple[Intrinsics, ...], features: tuple[Array, ...],
-    feature: NDArray[np.int64], owner: list[NDArray[np.int64]], errors: Array,
+    model: Reconstruction, root: Path, cameras: tuple[Intrinsics, ...], turned: list[list[float]],
+    features: tuple[Array, ...], feature: NDArray[np.int64], owner: list[NDArray[np.int64]], errors: Array,
 ) -> None:  # fmt: skip
-    from scipy.spatial.transform import Rotation
-
     def images() -> Iterator[bytes]:
         yield len(model.names).to_bytes(8, "little")
         for k, name in enumerate(model.names):
-            x, y, z, w = Rotation.from_matrix(model.rotations[k]).as_quat(canonical=True).tolist()
-            pose = [w, x, y, z, *model.translations[k].tolist()]
+            pose = [*turned[k], *model.translations[k].tolist()]
             camera = cameras[model.camera[k]].id
             yield colmap_binary.image_bytes(int(model.image_ids[k]), pose, camera, name, features[k], owner[k])
 

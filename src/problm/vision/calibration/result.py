@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...manifolds import rotation_log
 from ...report.plots import new_figure, save_figure
 from ...solver.result import Result
 from ..bundle.camera_models import MODELS, Intrinsics
@@ -67,9 +68,7 @@ class Calibration:
     @property
     def rvecs(self) -> Array:
         """(V, 3) rotation vectors."""
-        from scipy.spatial.transform import Rotation
-
-        return np.asarray(Rotation.from_matrix(self.rotations).as_rotvec())
+        return np.array([rotation_log(R) for R in self.rotations]).reshape(-1, 3)
 
     @cached_property
     def covariance(self) -> Array:

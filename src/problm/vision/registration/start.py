@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...manifolds import rotations_of
 from .stages import Setup, Stage, approach
 from .target import Target
 from .trust import inliers_of, own_noise
@@ -37,10 +38,7 @@ def spread_rotations(n: int) -> Array:
     s = np.arange(n) + 0.5
     r, q = np.sqrt(s / n), np.sqrt(1.0 - s / n)
     a, b = 2.0 * np.pi * s / np.sqrt(2.0), 2.0 * np.pi * s / 1.533751168755204288118041
-    from scipy.spatial.transform import Rotation
-
-    quaternions = np.column_stack([r * np.sin(a), r * np.cos(a), q * np.sin(b), q * np.cos(b)])
-    return np.asarray(Rotation.from_quat(quaternions).as_matrix())
+    return rotations_of(np.column_stack([r * np.sin(a), r * np.cos(a), q * np.sin(b), q * np.cos(b)]))
 
 
 def axes_rotations(source: Array, target: Array) -> Array:

@@ -33,7 +33,7 @@ from ...jit.types import Signature
 from ...kernels.evaluator import FASTMATH
 from ...kernels.passes import LINEARIZE, call_linearize, linearize_chunk, tools
 from ...linalg.cholesky_compiled import cholesky, solve
-from ...manifolds import compiled, internal, multiply
+from ...manifolds import compiled, internal, multiply, rotations_by, rotations_of
 
 _f8, _i8, _f4 = types.float64, types.int64, types.float32
 SOLVER = _i8(_f8[:, ::1], _f8[:, ::1])
@@ -213,11 +213,9 @@ def descend(calls, evaluator, d, components, columns, m, A1, A2, starts, scales,
 
 def random_points(model: Any, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Random points of the manifold of a `models.Model`, (count, q)."""
-    from scipy.spatial.transform import Rotation
-
     if model.sample == 5:
-        near = Rotation.from_rotvec(0.3 * rng.normal(size=(count, 3))).as_matrix()
-        far = Rotation.from_quat(rng.normal(size=(count, 4))).as_matrix()
+        near = rotations_by(0.3 * rng.normal(size=(count, 3)))
+        far = rotations_of(rng.normal(size=(count, 4)))
         R = np.where((np.arange(count) % 2 == 0)[:, None, None], near, far)
         t = rng.normal(size=(count, 3))
         t /= np.linalg.norm(t, axis=1, keepdims=True)
