@@ -123,7 +123,9 @@ class Call:
         """Row model of a NumPy, JAX or PyTorch function; the backend is as given, or detected from ``written_in``."""
         fun, jac = as_scipy.bind(fun, self.args, self.kwargs), as_scipy.bind(jac, self.args, self.kwargs)
         if not self.plain and not callable(jac):
-            model = backend_model(self.backend, fun, self.dim, self.the_loss, self.manifold, written_in)
+            model = backend_model(
+                self.backend, fun, self.dim, self.the_loss, self.manifold, written_in, read_program, self.threads
+            )
             if model is not None:
                 return model
         move = None if self.manifold is None else self.manifold.retract
@@ -158,6 +160,13 @@ class Call:
         if self.verbose:
             print(f"{result.message}\n{result!r}")
         return result
+
+
+def read_program(fun: Callable[..., Any], dim: int, columns: Any, jax: Any) -> Any:
+    """A JAX function as a compiled model; see `problm.models.programs.jax_program.record`."""
+    from ..models.programs.jax_program import record
+
+    return record(fun, dim, columns, jax)
 
 
 _ARGUMENTS = {f.name for f in fields(Call)} - {"start", "start_name", "plain", "options", "args", "kwargs"}

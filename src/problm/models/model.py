@@ -212,22 +212,15 @@ class Model:
 
     def _kernel(self, key: Any, traced: Any, compiled: Any, loss: Loss, threads: int | None) -> Kernel:
         """The kernel of a program, or of a compiled function if it cannot be recorded; made once."""
-        from ..kernels.kernel import Kernel
-
         if key not in self._made:
-            from ..kernels import tape
-            from .assembler import assemble
-
-            d = key[2]
             try:
                 residuals, by = traced()
-                second = second_order(residuals, by or derivatives(residuals, d), d)
-                program = assemble(residuals, by or derivatives(residuals, d, guarded=True), d)
-                made = Kernel(tape.run, d, program.components, program.code, program.constants, second=second)
-                self._made[key] = made
+                self._made[key] = kernel_of(residuals, by, key[2])
             except TraceError:
+                from ..kernels.kernel import Kernel
+
                 made = compiled()
-                self._made[key] = Kernel(made.evaluator, d, made.components)
+                self._made[key] = Kernel(made.evaluator, key[2], made.components)
         kernel: Kernel = self._made[key]
         return replace(kernel, loss=loss, threads=threads)
 
@@ -244,9 +237,7 @@ class Model:
 
         self._check(n_variables, n_parameters)
         key = ("values", n_variables, n_parameters)
-        return (
-            self._kernel(key, values, compiled, Loss.named("linear"), 1) if key not in self._made else self._made[key]
-        )
+        return self._made.get(key) or self._kernel(key, values, compiled, Loss.named("linear"), 1)
 
     def _check(self, n_variables: int, n_parameters: int) -> None:
         if self.parameters and n_parameters != len(self.parameters):
@@ -323,6 +314,17 @@ class Model:
     @staticmethod
     def _theta(parameters: Sequence[float]) -> Array:
         return np.array([float(p) for p in parameters])
+
+
+def kernel_of(residuals: Sequence[Expression], by: list[list[Expression]] | None, d: int) -> Kernel:
+    """The kernel of a row's residuals in d parameters, with derivatives ``by`` if they are the user's."""
+    from ..kernels import tape
+    from ..kernels.kernel import Kernel
+    from .assembler import assemble
+
+    second = second_order(residuals, by or derivatives(residuals, d), d)
+    program = assemble(residuals, by or derivatives(residuals, d, guarded=True), d)
+    return Kernel(tape.run, d, program.components, program.code, program.constants, second=second)
 
 
 def _objects(nodes: Sequence[Expression]) -> NDArray[Any]:

@@ -79,8 +79,15 @@ class CompiledProblem(SampledProblem):
         self._whole: tuple[NDArray[np.int64], list[NDArray[Any]]] | None = None
         self._described: dict[tuple[int, int], tuple[tuple[Any, ...], NDArray[np.int64]]] = {}
 
-    least_batch = 1024
-    """Number of rows below which evaluating them takes less time than deciding about them."""
+    @property
+    def least_batch(self) -> int:  # type: ignore[override]
+        """Number of rows below which evaluating them takes less time than deciding about them.
+
+        With many parameters the minimiser of a small batch may be far from the one of all rows, along directions that
+        its noise determines: 50 overlapping bumps of saturated height and 200,000 rows took 13 to 127 passes from 2,000
+        rows, 5 from 20,000.
+        """
+        return 1024 if self.dim <= 16 else 8 * self.dim * self.dim
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         return self.kernel.linearize(

@@ -46,8 +46,14 @@ def backend_model(
     loss: Loss,
     manifold: Any = None,
     written_in: Callable[..., Any] | None = None,
+    read: Callable[..., Any] | None = None,
+    threads: int | None = None,
 ) -> RowModel | None:
-    """The row model of a function for the given or detected backend (in it or in ``written_in``); None for NumPy."""
+    """The row model of a function for the given or detected backend (in it or in ``written_in``); None for NumPy.
+
+    ``read`` turns a JAX function into a compiled model, which takes ``threads``, or raises
+    (`problm.models.programs.jax_program.record`).
+    """
     if backend is not None and backend not in BACKENDS:
         raise ValueError(
             f"backend={backend!r} is not known{suggest(backend, BACKENDS)}; choose one of {', '.join(BACKENDS)}"
@@ -56,13 +62,19 @@ def backend_model(
     if name == "numpy":
         return None
     prepare: Any
+    record = None
     if name == "jax":
         from .jax_backend import prepare
+
+        if read is not None and manifold is None:
+            from .recorded import recorded
+
+            record = functools.partial(recorded, read, threads)
     else:
         from .torch_backend import prepare
     from .device import DeviceModel
 
-    return DeviceModel(prepare, fun, dim, loss, None if manifold is None else manifold.retract)
+    return DeviceModel(prepare, fun, dim, loss, None if manifold is None else manifold.retract, record)
 
 
 def _package(value: Any) -> str:

@@ -26,7 +26,7 @@ from ...losses import RULES, USER_CODE, Loss
 from ...solver.problem import Problem, Theta
 from ...support.reduction import add_pairwise
 from ..row_wise import ROWS, Evaluate, agree, is_row_wise
-from ..rows import Columns, Modelled
+from ..rows import Columns, Modelled, RowModel
 from ..sampled import SampledProblem
 
 Array = NDArray[np.float64]
@@ -99,6 +99,8 @@ class DeviceModel:
         Residuals of a batch of rows, or of a single one.
     move
         The user's retraction, in the library's arrays.
+    record
+        ``(fun, points, columns, dim, loss)`` -> a row model without the library, or None.
     """
 
     def __init__(
@@ -108,8 +110,10 @@ class DeviceModel:
         dim: int,
         loss: Loss,
         move: Callable[[Any, Any], Any] | None = None,
+        record: Callable[..., RowModel | None] | None = None,
     ) -> None:
         self._prepare, self.fun, self.dim, self.loss, self._user_move = prepare, fun, dim, loss, move
+        self._record = record if loss.code != USER_CODE else None
         self._seen: tuple[Sequence[Theta], Columns] | None = None
         self._made: Prepared | None = None
         self._all = False
@@ -140,10 +144,15 @@ class DeviceModel:
     def move(self) -> Callable[[Theta, Array], Theta] | None:
         return self.made.move
 
-    def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool = False) -> DeviceModel:
-        """The model, completed by calls on its data. Chunks are padded, so rows are never simply evaluated together."""
+    def prepared(self, points: Sequence[Theta], columns: Columns, *, together: bool = False) -> RowModel:
+        """The model, completed by calls on its data, or one that needs no device. Chunks are padded, so rows are never
+        simply evaluated together."""
         if not columns:
             raise ValueError("data is needed with JAX and PyTorch functions: residuals are evaluated batch by batch")
+        if self._record is not None:
+            model = self._record(self.fun, points, columns, self.dim, self.loss)
+            if model is not None:
+                return model
         self._made = self._prepare(self.fun, points, columns, self.dim, self.loss, self._user_move)
         self._seen = list(points), tuple(c[:ROWS] for c in columns)
         return self
@@ -162,7 +171,7 @@ class DeviceModel:
         return not isinstance(problem, DeviceProblem) or problem.is_row_wise_at(theta)
 
     def with_loss(self, loss: Loss) -> DeviceModel:
-        return DeviceModel(self._prepare, self.fun, self.dim, loss, self._user_move)
+        return DeviceModel(self._prepare, self.fun, self.dim, loss, self._user_move, self._record)
 
     def with_all_rows(self) -> DeviceModel:
         again = DeviceModel(self._prepare, self.fun, self.dim, self.loss, self._user_move)
@@ -185,53 +194,6 @@ def by_row(dim: int, components: int) -> bool:
     small network with 50 parameters 4.3 against 54 and 22 against 197.
     """
     return dim > 2 * components
-
-
-Shape = tuple[int, ...] | str
-"""Shape of what a function returns, or the error that it raised."""
-
-
-def way_of_calling(
-    shape: Callable[[bool, int], Shape], evaluate: Evaluate, points: Sequence[Theta], columns: Columns
-) -> tuple[str, int]:
-    """How a function is to be called, and the number of residuals per block.
-
-    ``"batch"``: for any rows; ``"single"``: for one row, to be mapped over rows; ``"whole"``: for all rows at once,
-    because rows influence each other or it holds arrays of full length. ``shape(mapped, k)`` gives what it returns for
-    k rows. If rows of a batch influence each other, a function of numbers is treated as one of all rows, and a function
-    of vectors as one of a single row, if it can be called that way.
-    """
-    n, k = len(columns[0]), 7  # a number of rows that no shape of the data has by chance
-    batch, single = shape(False, k), shape(True, k)
-    if _has_rows(batch, k) and is_row_wise(evaluate, points, columns):
-        return "batch", _width(batch)
-    vectors = not _has_rows(batch, k) or any(c.ndim > 1 for c in columns)
-    if _has_rows(single, k) and vectors and not (n > 1 and single[1:] == (n,)):
-        return "single", _width(single)
-    everything = shape(False, n)
-    if _has_rows(everything, n):
-        return "whole", _width(everything)
-    raise ValueError(
-        f"fun must return residuals of shape (k,) or (k, p) for k rows, or () or (p,) for one row; for a batch it gave "
-        f"{_told(batch)}, mapped over single rows {_told(single)}"
-    )
-
-
-def _has_rows(shape: Shape, k: int) -> bool:
-    return isinstance(shape, tuple) and len(shape) in (1, 2) and shape[0] == k
-
-
-def _width(shape: Shape) -> int:
-    return 1 if len(shape) == 1 else int(shape[1])
-
-
-def _told(shape: Shape) -> str:
-    return shape if isinstance(shape, str) else f"shape {shape}"
-
-
-def error_text(error: Exception) -> str:
-    """The first line of an error."""
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 class DeviceProblem(SampledProblem, Modelled[DeviceModel]):

@@ -18,7 +18,8 @@ from ...losses import Loss
 from ...solver.problem import Theta
 from ..row_wise import Evaluate
 from ..rows import Columns
-from .device import Array, Prepared, Shape, by_row, cost_and_weight, error_text, way_of_calling
+from .calling import Shape, error_text, way_of_calling
+from .device import Array, Prepared, by_row, cost_and_weight
 
 try:
     import jax
@@ -40,15 +41,15 @@ def prepare(
     compiled = _compiled(fun)
 
     def evaluate(theta: Theta, rows: Columns) -> Sequence[NDArray[Any]]:
-        with _double():
+        with double():
             return [np.asarray(compiled(np.asarray(theta, dtype=np.float64), *rows))]
 
-    way, components = way_of_calling(_shapes(fun, columns, points[-1]), evaluate, points, columns)
+    way, components = way_of_calling(shapes(fun, columns, points[-1]), evaluate, points, columns)
     passes = _passes(fun, way, len(columns), dim, components, loss, move)
 
     def moved(theta: Theta, delta: Array) -> Theta:
         assert move is not None
-        with _double():
+        with double():
             return np.asarray(move(jnp.asarray(theta), jnp.asarray(delta)), dtype=np.float64)
 
     together = _mapped(passes) if way == "single" else evaluate
@@ -62,7 +63,7 @@ def _mapped(passes: JaxPasses) -> Evaluate:
     return evaluate
 
 
-def _double() -> Any:
+def double() -> Any:
     """Context with double precision in this thread."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
@@ -96,7 +97,7 @@ def _passes(
 _known: WeakKeyDictionary[Callable[..., Any], dict[Any, Shape]] = WeakKeyDictionary()
 
 
-def _shapes(fun: Callable[..., Any], columns: Columns, start: Theta) -> Callable[[bool, int], Shape]:
+def shapes(fun: Callable[..., Any], columns: Columns, start: Theta) -> Callable[[bool, int], Shape]:
     """Shapes of the function's results for k rows, mapped over them or not; kept for the next solve (5 ms)."""
     of_data = (np.shape(start), *((c.shape[1:], c.dtype.str) for c in columns))
     try:
@@ -114,7 +115,7 @@ def _shapes(fun: Callable[..., Any], columns: Columns, start: Theta) -> Callable
 
 
 def _shape(fun: Callable[..., Any], k: int, start: tuple[int, ...], *columns: tuple[tuple[int, ...], str]) -> Shape:
-    with _double():
+    with double():
         theta = jax.ShapeDtypeStruct(start, np.float64)
         rows = [jax.ShapeDtypeStruct((k, *shape), np.dtype(kind)) for shape, kind in columns]
         try:
@@ -201,11 +202,11 @@ class JaxPasses:
         self._residuals = jax.jit(block_residuals)
 
     def linearize(self, theta: Any, count: int, rows: Columns, outer: bool) -> Any:
-        with _double():
+        with double():
             return self._sums(*self._derivatives(theta, rows), count, outer)
 
     def put(self, rows: Columns) -> Columns:
-        with _double():
+        with double():
             return tuple(jax.device_put(c) for c in rows)
 
     def room(self, n: int) -> int:
@@ -213,11 +214,11 @@ class JaxPasses:
         return -(-n // step) * step
 
     def costs(self, theta: Any, count: int, rows: Columns) -> Any:
-        with _double():
+        with double():
             return self._costs(theta, count, rows)
 
     def residuals(self, theta: Any, rows: Columns) -> Any:
-        with _double():
+        with double():
             return self._residuals(theta, rows)
 
     def fetch(self, value: Any) -> Any:

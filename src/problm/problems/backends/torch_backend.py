@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ...losses import Loss
 from ...solver.problem import Theta
 from ..rows import Columns
-from .device import Array, Prepared, Shape, by_row, cost_and_weight, error_text, way_of_calling
+from .calling import Shape, error_text, way_of_calling
+from .device import Array, Prepared, by_row, cost_and_weight
 
 try:
     import torch
