@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import re
 import shlex
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import problm
 from problm.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -98,3 +100,10 @@ def test_nothing_of_this_machine_is_in_the_pages():
     for page in [*PAGES, *(ROOT / "docs").rglob("*.py")]:
         text = page.read_text(encoding="utf-8")
         assert not re.search(r"/(home|root|work|tmp)/", text), page
+
+
+@pytest.mark.parametrize("name", [name for name in problm.__all__ if name != "__version__"])
+def test_the_reference_has_every_public_name_with_an_example(name):
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
+    assert re.search(rf"\b{name}\b", pages), f"{name} is on no page of docs/reference"
+    assert ">>>" in (inspect.getdoc(getattr(problm, name)) or ""), f"{name} has no example"

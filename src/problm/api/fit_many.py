@@ -28,7 +28,16 @@ _ROWS = 4_000_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fits:
-    """Fits of one model to B curves; arrays have one row per curve."""
+    """Fits of one model to B curves; arrays have one row per curve.
+
+    Examples
+    --------
+    >>> import problm
+    >>> x = np.linspace(0, 3, 40)
+    >>> fits = problm.fit_many("y ~ a*exp(-b*x)", x, [np.exp(-x), 2 * np.exp(-3 * x)])
+    >>> fits.names, fits.values.round(6).tolist(), fits.success.tolist()
+    (('a', 'b'), [[1.0, 1.0], [2.0, 3.0]], [True, True])
+    """
 
     names: tuple[str, ...]
     values: Array

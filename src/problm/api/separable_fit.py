@@ -33,7 +33,16 @@ __all__ = ["LinearSeparableProblem", "SeparableFit", "SeparableProblem", "separa
 
 @dataclass(frozen=True, eq=False)
 class SeparableFit:
-    """Result of `separable_fit`: shared non-linear parameters, and the coefficients of every curve."""
+    """Result of `separable_fit`: shared non-linear parameters, and the coefficients of every curve.
+
+    Examples
+    --------
+    >>> import problm
+    >>> x = np.linspace(0, 5, 50)
+    >>> fit = problm.separable_fit(lambda x, rate: [np.exp(-rate[0] * x), 1.0], [1.0], x, 3 * np.exp(-0.4 * x) + 0.5)
+    >>> fit.alpha.round(6), fit.coefficients.round(6)
+    (array([0.4]), array([3. , 0.5]))
+    """
 
     alpha: Array
     """(d,) non-linear parameters."""

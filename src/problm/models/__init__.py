@@ -2,6 +2,13 @@
 
 Calls `problm.kernels`, `problm.losses`, `problm.jit` and `problm.support`, never the solver. Start with
 `problm.models.formula`; the curves of `problm.models.ready_made` can be imported from here.
+
+Examples
+--------
+>>> import problm
+>>> peak = problm.models.gaussian()
+>>> peak.parameters, float(peak(3.0, 2.0, 3.0, 0.5))  # at x = 3
+(('amplitude', 'center', 'sigma'), 2.0)
 """
 
 from typing import TYPE_CHECKING

@@ -63,6 +63,15 @@ class LinearSeparableProblem(SummedProblem, SampledProblem):
         Whether x has one row per curve.
     exact, loss, threads, rng
         Exact or Kaufman's Jacobian; loss on a curve's norm; threads of the kernels (for own x or sigma); random order.
+
+    Examples
+    --------
+    >>> from problm.solver.loop import solve
+    >>> x = np.linspace(0, 5, 50)
+    >>> y = np.array([[2.0], [3.0]]) * np.exp(-0.7 * x)  # two curves with one rate
+    >>> problem = LinearSeparableProblem(lambda x, alpha: [np.exp(-alpha[0] * x)], x, y, dim=1)
+    >>> solve(problem, np.array([0.3])).x.round(6)
+    array([0.7])
     """
 
     def __init__(

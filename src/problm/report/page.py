@@ -90,6 +90,13 @@ def picture(content: bytes, caption: str, kind: str = "png") -> str:
 
 def figure_png(figure: Any, dpi: int = 110) -> bytes:
     """A Matplotlib figure as PNG; the same bits for the same figure."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    buffer, canvas, resolution = io.BytesIO(), figure.canvas, figure.dpi
+    figure.dpi = dpi
+    try:  # as `savefig`, which draws figures with a layout twice
+        FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
+    finally:
+        figure.dpi = resolution
+        figure.set_canvas(canvas)
     return buffer.getvalue()

@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Settings of `problm.solver.loop.solve`. A wrong name or value raises here, before any work."""
+    """Settings of `problm.solver.loop.solve`. A wrong name or value raises here, before any work.
+
+    Examples
+    --------
+    >>> Options(acceptance="full", gtol=1e-10).gtol
+    1e-10
+    >>> Options(acceptence="full")
+    Traceback (most recent call last):
+        ...
+    TypeError: ...
+    """
 
     acceptance: str | Acceptance | Callable[[Step], Verdict] = "holdout"
     """Test of a step: a name (see `problm.solver.policies.POLICIES`), a policy object, or a function of a step."""

@@ -21,7 +21,15 @@ Array = NDArray[np.float64]
 
 
 class Status(IntEnum):
-    """Outcome of a solve; positive values are successes. ``message`` is the text for the user."""
+    """Outcome of a solve; positive values are successes. ``message`` is the text for the user.
+
+    Examples
+    --------
+    >>> Status.GRADIENT > 0, Status.TIME > 0
+    (True, False)
+    >>> Status.GRADIENT.message
+    'Converged: the gradient over all residuals vanishes.'
+    """
 
     GRADIENT = 1
     COST = 2
@@ -122,6 +130,14 @@ class Result(ScipysResult):
     """Outcome of a solve, with SciPy's names where SciPy has them.
 
     An instance of `scipy.optimize.OptimizeResult`: SciPy's fields are available as attributes and by key.
+
+    Examples
+    --------
+    >>> import problm
+    >>> x = np.linspace(0, 4, 100)
+    >>> result = problm.least_squares(lambda p: p[0] * np.exp(-p[1] * x) - 2 * np.exp(-x), [1, 0.5])
+    >>> result.success, result.x.round(6), result["x"] is result.x
+    (True, array([2., 1.]), True)
     """
 
     x: Array

@@ -50,7 +50,17 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """The warp that maps pixels of image 1 to pixels of image 2, pixel centres at integers."""
+    """The warp that maps pixels of image 1 to pixels of image 2, pixel centres at integers.
+
+    Examples
+    --------
+    >>> import problm
+    >>> y, x = np.mgrid[0:100, 0:120]
+    >>> scene = lambda x, y: np.sin(x / 7) + np.cos(y / 9 + x / 30)
+    >>> found = problm.align(scene(x, y), scene(x - 2, y - 1), "translation")
+    >>> found.success, found.matrix[:2, 2].round(2), round(found.ncc, 2)
+    (True, array([2., 1.]), 1.0)
+    """
 
     matrix: Array
     """(3, 3), last entry 1: ``(u, v, 1) ~ matrix @ (x, y, 1)``."""

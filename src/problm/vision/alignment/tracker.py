@@ -40,7 +40,16 @@ _FEWER = 2
 
 @dataclass(frozen=True)
 class Tracked:
-    """The template in one frame."""
+    """The template in one frame.
+
+    Examples
+    --------
+    >>> y, x = np.mgrid[0:120, 0:160]
+    >>> frame = 0.5 + 0.2 * np.sin(x / 7) + 0.2 * np.cos(y / 9 + x / 30) + 0.1 * np.sin(x * y / 900)
+    >>> found = Tracker(frame, "translation", roi=(40, 30, 80, 60)).update(frame)
+    >>> found.ok, found.matrix[:2, 2].round(2) + 0.0
+    (True, array([0., 0.]))
+    """
 
     matrix: Array
     """(3, 3), maps pixels of the template to pixels of the frame; of a lost frame, where it was seen last."""

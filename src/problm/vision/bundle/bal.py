@@ -113,6 +113,16 @@ def write_bal(model: Reconstruction, path: str | os.PathLike[str]) -> None:
         pixels. Colours and names are not part of the format.
     path
         The file.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> camera = Intrinsics("SIMPLE_RADIAL", (500.0, 0.0, 0.0, -0.1))
+    >>> model = Reconstruction.from_arrays([np.eye(3)], [[0, 0, 0]], camera, [[0, 0, 5]], [[0, 0, 0, 1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_bal(model, pathlib.Path(folder, "model.txt"))
+    ...     read_bal(pathlib.Path(folder, "model.txt")).points
+    array([[0., 0., 5.]])
     """
     for c in model.intrinsics:
         places = c.places

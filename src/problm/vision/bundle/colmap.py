@@ -109,6 +109,16 @@ def write_colmap(model: Reconstruction, folder: str | os.PathLike[str], *, binar
         The output folder.
     binary
         Whether to write COLMAP's binary form.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> camera = Intrinsics("SIMPLE_PINHOLE", (500.0, 320.0, 240.0))
+    >>> model = Reconstruction.from_arrays([np.eye(3)], [[0, 0, 0]], camera, [[0, 0, 5]], [[0, 0, 320, 241]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_colmap(model, folder)
+    ...     sorted(path.name for path in pathlib.Path(folder).iterdir())
+    ['cameras.txt', 'images.txt', 'points3D.txt']
     """
     if any("\n" in name or "\r" in name for name in model.names):
         raise ValueError("model: names of images must not hold line breaks")

@@ -40,6 +40,14 @@ def find_board(images: Iterable[Any], board: tuple[int, int], square: float = 1.
     Raises
     ------
     ValueError if no image shows the whole board, or sizes differ.
+
+    Examples
+    --------
+    >>> board = 255.0 * (np.indices((7, 10)).sum(axis=0) % 2)  # 10 x 7 squares, 9 x 6 corners between them
+    >>> image = np.pad(np.kron(board, np.ones((30, 30))), 40, constant_values=255.0).astype(np.uint8)
+    >>> found = find_board([image], (9, 6), square=25.0)
+    >>> found.image_points[0].shape, found.object_points[0].max(axis=0)
+    ((54, 2), array([200., 125.,   0.]))
     """
     try:
         cv2 = import_module("cv2")

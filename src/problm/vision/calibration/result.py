@@ -20,7 +20,17 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibration:
-    """A calibrated camera: returned by `problm.calibrate_camera`."""
+    """A calibrated camera: returned by `problm.calibrate_camera`.
+
+    Examples
+    --------
+    >>> import problm
+    >>> from problm.vision.calibration.simulate import board_views
+    >>> views = board_views(8, seed=1)
+    >>> found = problm.calibrate_camera(views.object_points, views.image_points, (640, 480))
+    >>> found.status, found.K.shape, found.rvecs.shape, bool(found.rms < 0.5)
+    ('ok', (3, 3), (8, 3), True)
+    """
 
     camera: Intrinsics
     """Model and parameters, in pixels."""

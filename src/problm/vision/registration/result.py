@@ -30,6 +30,15 @@ class Registration:
     rotation is ``exp([w]) R``), of t, and of the logarithm of the scale, if that was estimated. It is a sandwich over
     regions of the source, because neighbouring points share target points and their errors. NaN if the motion is not
     determined.
+
+    Examples
+    --------
+    >>> import problm
+    >>> from problm.vision.registration.simulate import two_clouds
+    >>> clouds = two_clouds(2000, overlap=0.9, seed=1)
+    >>> found = problm.register(clouds.source, clouds.target)
+    >>> found.status, found.R.shape, found.scale, bool(found.translation_error(clouds.t) < 0.01)
+    ('ok', (3, 3), 1.0, True)
     """
 
     R: Array

@@ -178,6 +178,15 @@ class RelativePose(TwoViewFit):
 
     The covariance (5, 5) is that of the rotation vector w (radians, in the frame of camera 2: the rotation is
     ``exp([w]) R``) and of the two coordinates of t along ``problm.manifolds.tangent_basis(t)``.
+
+    Examples
+    --------
+    >>> import problm
+    >>> from problm.vision.two_view.simulate import two_views
+    >>> views = two_views(300, inliers=0.8, seed=1)
+    >>> pose = problm.essential_matrix(views.x1, views.x2, views.K)
+    >>> pose.status, pose.R.shape, pose.covariance.shape, round(float(np.linalg.norm(pose.t)), 9)
+    ('ok', (3, 3), (5, 5), 1.0)
     """
 
     R: Array
@@ -258,6 +267,15 @@ class Fundamental(TwoViewFit):
 
     The covariance (7, 7) is that of the tangent parameters of `problm.manifolds.FUNDAMENTAL` in coordinates of
     unit size.
+
+    Examples
+    --------
+    >>> import problm
+    >>> from problm.vision.two_view.simulate import two_views
+    >>> views = two_views(300, inliers=0.8, seed=1)
+    >>> fit = problm.fundamental_matrix(views.x1, views.x2)
+    >>> fit.status, fit.F.shape, bool(abs(np.linalg.det(fit.F)) < 1e-12)
+    ('ok', (3, 3), True)
     """
 
     F: Array
@@ -285,6 +303,15 @@ class Homography(TwoViewFit):
 
     The covariance (8, 8) is that of the tangent parameters of the unit sphere of 9 dimensions, in coordinates
     of unit size.
+
+    Examples
+    --------
+    >>> import problm
+    >>> from problm.vision.two_view.simulate import two_views
+    >>> views = two_views(300, inliers=0.8, seed=1, plane=True)
+    >>> fit = problm.homography(views.x1, views.x2)
+    >>> fit.status, fit.H.shape, float(fit.H[2, 2])
+    ('ok', (3, 3), 1.0)
     """
 
     H: Array
