@@ -1,36 +1,43 @@
-"""The first call of every entry point in a fresh process, beside SciPy, PoseLib and OpenCV.
+"""The first call of every entry point in a fresh process, beside SciPy, PoseLib, OpenCV and jaxopt; sizes of installs.
 
-    python -m bench.studies.first_calls                    # with code compiled ahead of time
-    python -m bench.studies.first_calls --cold formula     # and some entry points that compile everything
+    python -m bench.studies.first_calls                    # some minutes
+    python -m bench.studies.first_calls --warm             # seconds: only with code compiled ahead of time
 
 Each case runs in processes of its own that load prepared data, import what they need and call once, then again. *whole
 process* is everything from the start of Python to its end, *import* the package alone, *first call* the call with all
 imports and loading of code that it causes. CPU seconds are given beside seconds of the clock, which other work on the
-machine lengthens. With ``--cold`` the cases named there run once more with an empty cache and without the library.
-Writes ``bench/results/first_calls.md`` and ``first_calls.json``.
+machine lengthens. *Nothing compiled* is a process with an empty cache and without the library. *Before* is the same
+with the sources of an earlier revision: the last one that compiled on demand only. Writes
+``bench/results/first_calls.md`` and ``first_calls.json``.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import resource
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from packaging.requirements import Requirement
 
 from ..harness import record
 from ..harness.summary import markdown_table
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = "from problm.cli import main; import sys; sys.argv[0] = 'problm'; main()"
+BEFORE = "de99531~1"
+"""The last revision that compiled on demand only."""
 DECAY = "def decay(x, a, b, c):\n    return a*np.exp(-b*x) + c\n"
 CASES: dict[str, tuple[str, str, str]] = {
     # name: package, preparation, call
@@ -38,6 +45,13 @@ CASES: dict[str, tuple[str, str, str]] = {
     "formula, 1000 rows": ("problm", "", "problm.curve_fit(problm.formula('a*exp(-b*x) + c'), d['x'], d['y'])"),
     "SciPy: curve_fit, 200 rows": (
         "scipy.optimize", DECAY, "scipy.optimize.curve_fit(decay, d['x'][:200], d['y'][:200], [1, 1, 0])",
+    ),
+    "jaxopt: Levenberg-Marquardt, 200 rows": (
+        "jaxopt",
+        "import jax\njax.config.update('jax_enable_x64', True)\n"
+        "def residuals(p, x, y):\n    return p[0] * jax.numpy.exp(-p[1] * x) + p[2] - y\n",
+        "jaxopt.LevenbergMarquardt(residuals).run(np.array([1.0, 1.0, 0.0]), d['x'][:200], d['y'][:200])"
+        ".params.block_until_ready()",
     ),
     "essential matrix, 500 matches": ("problm", "", "problm.essential_matrix(d['x1'], d['x2'], d['K'])"),
     "PoseLib: relative pose, 500 matches": (
@@ -49,11 +63,12 @@ CASES: dict[str, tuple[str, str, str]] = {
     "absolute pose, 500 matches": ("problm", "", "problm.absolute_pose(d['seen'], d['points'], d['Ka'])"),
     "alignment, 160 x 120": ("problm", "", "problm.align(d['image1'], d['image2'], 'affine')"),
     "bundle, 4 cameras, 40 points": (
-        "problm", "from problm.vision.bundle.bal import read_bal\nmodel = read_bal(folder + '/model.txt')\n",
+        "problm", "model = problm.read_bal(folder + '/model.txt')\n",
         "problm.bundle_adjustment(model)",
     ),
     "calibration, 10 views": ("problm", "", "problm.calibrate_camera(d['board'], list(d['views']), (640, 480))"),
     "registration, 2000 points": ("problm", "", "problm.register(d['source'], d['target'])"),
+    "track, one frame": ("problm", "", "problm.Tracker(d['image1'], 'affine').update(d['image2'])"),
     "RGB-D, one pair": ("problm", "", "problm.align_rgbd(d['g1'], d['z1'], d['g2'], d['Kz'])"),
 }  # fmt: skip
 COMMANDS = {
@@ -126,7 +141,7 @@ print(json.dumps({{"import": spent[0], "first": spent[2], "second": spent[4], "n
 def measure(words: list[str], folder: Path, settings: dict[str, str]) -> dict[str, Any]:
     """CPU seconds and seconds of one process, with what it says of itself."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **settings}
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "", **settings}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
@@ -142,37 +157,105 @@ def least(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {k: np.min([r[k] for r in runs], axis=0).tolist() for k in times} | {"numba": runs[0].get("numba")}
 
 
-def row(name: str, r: dict[str, Any]) -> list[str]:
-    def told(key: str) -> str:
-        return f"{r[key][0]:.3f} / {r[key][1]:.3f}" if key in r else ""
+def sizes() -> dict[str, float]:
+    """MB that installs take in this environment, with everything that they need."""
+    wanted = ["scipy", "poselib", "opencv-python-headless", "jaxopt", "problm", "problm[all]"]
+    return {name: size for name in wanted if (size := installed(name)) is not None}
 
-    return [name, told("whole"), told("import"), told("first"), told("second")]
+
+def installed(requirement: str) -> float | None:
+    """MB of a distribution and of what it requires; None if it is not here."""
+    found: dict[str, int] = {}
+    todo = [Requirement(requirement)]
+    seen = set()
+    while todo:
+        wanted = todo.pop()
+        for extra in {"", *wanted.extras}:
+            if (wanted.name.lower(), extra) in seen:
+                continue
+            seen.add((wanted.name.lower(), extra))
+            try:
+                distribution = metadata.distribution(wanted.name)
+            except metadata.PackageNotFoundError:
+                if wanted.name == Requirement(requirement).name:
+                    return None
+                continue
+            found[wanted.name.lower()] = size_of(distribution)
+            needs = [Requirement(text) for text in distribution.requires or []]
+            todo += [n for n in needs if n.marker is None or n.marker.evaluate({"extra": extra})]
+    return sum(found.values()) / 1e6
+
+
+def size_of(distribution: metadata.Distribution) -> int:
+    """Bytes of the files of a distribution; of this one, which is used in place, those of the package."""
+    if distribution.name == "problm":
+        paths = [*(ROOT / "src" / "problm").rglob("*")]
+        paths = [p for p in paths if not p.parent.name.endswith(".objects")]
+    else:
+        paths = [Path(str(file.locate())) for file in distribution.files or []]
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def earlier(revision: str, programs: dict[str, list[str]], folder: Path, repeats: int) -> dict[str, Any]:
+    """First and later processes with the sources of a revision; cases that it does not know are left out."""
+    packed = subprocess.run(["git", "archive", revision, "src"], cwd=ROOT, capture_output=True, check=True).stdout
+    found = {}
+    with tempfile.TemporaryDirectory() as place:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(place, filter="data")
+        settings = {"PYTHONPATH": f"{place}/src", "NUMBA_CACHE_DIR": f"{place}/cache", "PROBLM_COMPILED": "0"}
+        for name, words in programs.items():
+            try:
+                cold = measure(words, folder, settings)
+                found[name] = {"cold": cold, "warm": least([measure(words, folder, settings) for _ in range(repeats)])}
+            except RuntimeError:
+                continue
+    return found
+
+
+def told(run: dict[str, Any] | None, key: str) -> str:
+    return f"{run[key][0]:.3f} / {run[key][1]:.3f}" if run and key in run else ""
 
 
 def describe(found: dict[str, Any], repeats: int) -> list[str]:
     columns = ["case", "whole process", "import", "first call", "second call"]
+    rows = [[name, *(told(r, k) for k in ("whole", "import", "first", "second"))] for name, r in found["warm"].items()]
     text = [
         "# The first call",
         f"CPU seconds / seconds of the clock, the least of {repeats} processes each; BLAS with one thread. Preparing "
         "the data is not included, reading them is part of the whole process.",
         "**With code compiled ahead of time** (a wheel, or after `problm warmup`):",
-        markdown_table(columns, [row(name, r) for name, r in found["warm"].items()]),
+        markdown_table(columns, rows),
     ]
     if found["cold"]:
+        columns = ["whole process of", "the first call, nothing compiled", "a later one", "before: the first call",
+                   "before: a later one"]  # fmt: skip
+        rows = []
+        for name, cold in found["cold"].items():
+            old = found["before"].get(name, {})
+            runs = (cold, found["warm"][name], old.get("cold"), old.get("warm"))
+            rows.append([name, *(told(run, "whole") for run in runs)])
         text += [
-            "**Without it, and with an empty cache:** the first call compiles. One process each.",
-            markdown_table(columns, [row(name, r) for name, r in found["cold"].items()]),
+            "**Without a library, and before there was one** (one process for each first call; *later* processes have "
+            f"the library, or before it, at {found['revision']}, Numba's cache):",
+            markdown_table(columns, rows),
         ]
+    text += [
+        "**Sizes of installs** in this environment, with all that they need and their byte code:",
+        markdown_table(["install", "MB"], [[name, f"{size:.0f}"] for name, size in found["sizes"].items()]),
+    ]
     return text
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="processes per case (default: %(default)s)")
-    parser.add_argument("--cold", nargs="*", default=[], metavar="CASE", help="cases by the beginning of their names")
+    parser.add_argument("--warm", action="store_true", help="only with code compiled ahead of time")
+    parser.add_argument("--before", default=BEFORE, help="revision to compare with (default: %(default)s)")
     parser.add_argument("-o", "--output", type=Path, default=record.RESULTS)
     arguments = parser.parse_args()
-    began, found = time.perf_counter(), {"warm": {}, "cold": {}}
+    began = time.perf_counter()
+    found: dict[str, Any] = {"cold": {}, "before": {}, "revision": arguments.before, "sizes": sizes()}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         prepare(folder)
@@ -180,15 +263,19 @@ def main() -> None:
         programs = {n: [sys.executable, "-c", text] for n, text in cases.items()}
         programs |= {n: [sys.executable, "-c", PROGRAM, *words] for n, words in COMMANDS.items()}
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in programs}
+        for words in programs.values():
+            measure(words, folder, {})  # writes byte code
         for _ in range(arguments.repeats):  # in turn, so that all of them meet the same load
             for name, words in programs.items():
                 runs[name].append(measure(words, folder, {}))
         found["warm"] = {name: least(each) for name, each in runs.items()}
-        for name, words in programs.items():
-            if name.startswith(tuple(arguments.cold)):
+        if not arguments.warm:
+            ours = {n: w for n, w in programs.items() if n in COMMANDS or CASES[n][0] == "problm"}
+            for name, words in ours.items():
                 with tempfile.TemporaryDirectory() as empty:
                     settings = {"NUMBA_CACHE_DIR": empty, "PROBLM_COMPILED": "0"}
                     found["cold"][name] = measure(words, folder, settings)
+            found["before"] = earlier(arguments.before, ours, folder, arguments.repeats)
     known = record.about(seconds=time.perf_counter() - began)
     record.write(arguments.output, "first_calls", describe(found, arguments.repeats), found, known)
 

@@ -55,11 +55,9 @@ class Alignment:
     Examples
     --------
     >>> import problm
-    >>> y, x = np.mgrid[0:100, 0:120]
-    >>> scene = lambda x, y: np.sin(x / 7) + np.cos(y / 9 + x / 30)
-    >>> found = problm.align(scene(x, y), scene(x - 2, y - 1), "translation")
-    >>> found.success, found.matrix[:2, 2].round(2), round(found.ncc, 2)
-    (True, array([2., 1.]), 1.0)
+    >>> scene = np.add.outer(np.cos(np.arange(120) / 9), np.sin(np.arange(160) / 7))
+    >>> problm.align(scene[2:, 5:], scene[:-2, :-5], "translation").matrix[:2, 2].round(1)
+    array([5., 2.])
     """
 
     matrix: Array
@@ -353,13 +351,9 @@ class Alignment:
         }
 
     def save(
-        self,
-        folder: str | os.PathLike[str],
-        image1: Source | None = None,
-        image2: Source | None = None,
-        *,
-        overlay: str = "checkerboard",
-    ) -> list[Path]:
+        self, folder: str | os.PathLike[str], image1: Source | None = None, image2: Source | None = None,
+        *, overlay: str = "checkerboard",
+    ) -> list[Path]:  # fmt: skip
         """Write the warp, the aligned image and an overlay into a folder, which is created if necessary.
 
         Files: ``warp.json`` (everything in `to_dict`), ``warp.txt`` (only the matrix, three rows),
