@@ -42,3 +42,15 @@ def test_other_shapes_and_backgrounds():
 def test_shapes_of_data_are_checked():
     with pytest.raises(ValueError, match="the same length"):
         problm.find_peaks_model([1.0, 2.0], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_shape_is_chosen(seed):
+    """A Lorentzian line is one Lorentzian, not several Gaussians."""
+    rng = np.random.default_rng(seed)
+    x = np.linspace(0, 100, 600)
+    u = (x - 40) / 3
+    y = {0: 5 / (1 + u * u), 1: 5 * np.exp(-0.5 * u * u)}[seed] + 1 + 0.05 * rng.standard_normal(600)
+    fit = problm.find_peaks_model(x, y)
+    assert [t.kind for t in fit.model.terms] == [("lorentzian", "gaussian")[seed], "constant_background"]
+    assert (len(problm.find_peaks_model(x, y, peak="gaussian").model.terms) > 2) == (seed == 0)

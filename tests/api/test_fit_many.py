@@ -115,7 +115,7 @@ def test_what_cannot_be_fitted_says_so():
 
 @pytest.mark.parametrize("n", [7, 32, 33, 70, 200])
 def test_equal_to_fits_one_by_one(n):
-    """Packed into blocks (up to 32 points) or one after the other, some with missing points."""
+    """Also with missing points, and of few curves, which are fitted one after the other if they are long."""
     rng = np.random.default_rng(n)
     x = np.linspace(0.0, 5.0, n)
     y = rng.uniform(2, 5, (41, 1)) * np.exp(-rng.uniform(0.5, 2, (41, 1)) * x) + 0.05 * rng.standard_normal((41, n))
@@ -130,6 +130,52 @@ def test_equal_to_fits_one_by_one(n):
         values = np.array([p.value for p in one.params.values()])
         assert (np.abs(fits.values[k] - values) <= 1e-6 * errors).all()
         np.testing.assert_allclose(fits.errors[k], errors, rtol=1e-6)
+    some = problm.fit_many("y ~ a*exp(-b*x)", x, y[:7], threads=1)
+    assert (np.abs(some.values - fits.values[:7]) <= 1e-7 * fits.errors[:7]).all()
+    np.testing.assert_allclose(some.errors, fits.errors[:7], rtol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_the_minimum_is_reached(own, weighted):
+    """Further steps move no parameter, whether x is common or not, with and without sigma."""
+    shifts = 0.01 * np.arange(300)[:, None] * own
+    x = X + (shifts if own else 0.0)
+    sigma = np.linspace(0.5, 2.0, 50) if weighted else np.ones(50)
+    given = {"sigma": sigma} if weighted else {}
+    fits = problm.fit_many(PEAK, x, Y, p0=TRUE + [0, 1, 0, 0] * shifts, **given)
+    assert fits.success.all()
+    for b in range(0, 300, 20):
+        at, here = fits.values[b].copy(), x[b] if own else x
+        for _ in range(10):
+            J, r = PEAK.jacobian(here, *at) / sigma[:, None], (PEAK(here, *at) - Y[b]) / sigma
+            at -= np.linalg.lstsq(J * fits.errors[b], r)[0] * fits.errors[b]
+        assert (np.abs(at - fits.values[b]) <= 1e-7 * fits.errors[b]).all()
+        np.testing.assert_allclose(fits.chi2[b], r @ r, rtol=1e-12)
+
+
+def test_an_unknown_x_is_a_missing_point():
+    x, gaps = np.tile(X, (300, 1)), Y.copy()
+    x[:, 7] = gaps[:, 7] = np.nan
+    there = np.arange(50) != 7
+    fits, fewer = problm.fit_many(PEAK, x, gaps, p0=TRUE), problm.fit_many(PEAK, X[there], Y[:, there], p0=TRUE)
+    np.testing.assert_allclose(fits.values, fewer.values, rtol=1e-7, atol=1e-9)
+    np.testing.assert_array_equal(fits.n, 49)
+
+
+def test_doses_over_decades_written_with_or_without_a_logarithm():
+    """Positions are those of log(x), not of x; no curve ends in its mirror image."""
+    rng = np.random.default_rng(5)
+    dose, half, slope = np.geomspace(1e-3, 1e2, 11), 10.0 ** rng.uniform(-1.5, 1, 96), rng.uniform(0.8, 2, 96)
+    y = 5 + 90 / (1 + (half[:, None] / dose) ** slope[:, None]) + 2 * rng.standard_normal((96, 11))
+    written = problm.fit_many("y ~ low + (high - low)/(1 + exp(-k*(log(x) - m)))", dose, y)
+    ready = problm.fit_many(models.logistic_4pl(), dose, y)
+    assert written.success.all()
+    assert ready.success.all()
+    assert (written["k"] > 0).all()
+    assert (ready["ec50"] > 0).all()
+    np.testing.assert_allclose(np.exp(written["m"]), ready["ec50"], rtol=1e-5)
+    np.testing.assert_allclose(written["k"], np.abs(ready["slope"]), rtol=1e-5)
 
 
 def test_fits_that_end_badly_do_not_hold_up_the_others():

@@ -1,4 +1,4 @@
-"""Peaks on a background, their number chosen by the Bayesian information criterion."""
+"""Peaks on a background; their number and shape are chosen by the Bayesian information criterion."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .fit import fit
 Array = NDArray[np.float64]
 _POINTS = 1_000
 """Number of positions at which a new peak is tried."""
+_PEAKS = ("gaussian", "lorentzian", "pseudo_voigt")
 _BACKGROUNDS = ("constant_background", "line", "quadratic")
 
 
@@ -23,25 +24,26 @@ def find_peaks_model(
     x: Any,
     y: Any,
     *,
-    peak: str = "gaussian",
+    peak: str | Sequence[str] = _PEAKS,
     background: str | Sequence[str] = _BACKGROUNDS,
     max_peaks: int = 12,
     sigma: Any = None,
     absolute_sigma: bool = False,
     **options: Any,
 ) -> Fit:
-    """Fit peaks on a background; the number of peaks and the background are chosen from the data.
+    """Fit peaks on a background; their number and shape and the background are chosen from the data.
 
     Peaks are added one after the other where they explain most of the residuals, and all parameters are fitted again,
-    until two more peaks do not lower the Bayesian information criterion. The background with the lowest criterion is
-    chosen. Heights are positive, centres lie within the data, and widths lie between the spacing of the points and half
-    their range.
+    until two more peaks do not lower the Bayesian information criterion. The shape and the background with the lowest
+    criterion are chosen; each shape is tried with at most as many peaks as the ones before it needed. Heights are
+    positive, centres lie within the data, and widths lie between the spacing of the points and half their range.
 
     Parameters
     ----------
     x, y : (N,) array_like
-    peak : str
-        A peak of `problm.models` with the parameters amplitude (or area), center and one or more of sigma, gamma, ...
+    peak : str or sequence of str
+        Peaks of `problm.models` to choose from, with the parameters amplitude (or area), center and one or more of
+        sigma, gamma, ...; all peaks have the same shape.
     background : str or sequence of str
         Names of models of `problm.models` to choose from.
     max_peaks : int
@@ -69,11 +71,17 @@ def find_peaks_model(
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or len(x) < 10:
         raise ValueError(f"x and y must have the same length, at least 10; got {x.shape} and {y.shape}")
-    shape = getattr(models, peak)()
+    shapes = (peak,) if isinstance(peak, str) else tuple(peak)
     names = (background,) if isinstance(background, str) else tuple(background)
     kept = {"sigma": sigma, "absolute_sigma": absolute_sigma, **options}
-    found = [_grown(shape, getattr(models, name)(), x, y, max_peaks, kept) for name in names]
-    return _ascending(min(found, key=lambda f: f.bic), shape, x, y, kept)
+    found: list[tuple[Fit, Model]] = []
+    for shape in (getattr(models, name)() for name in shapes):
+        # A wrong shape needs more peaks than the right one, so the next shapes need no more than the best so far.
+        most = min([max_peaks, *(max(1, len(f.model.terms) - 1) for f, _ in found)])
+        grown = [_grown(shape, getattr(models, name)(), x, y, most, kept) for name in names]
+        found.append((min(grown, key=lambda f: f.bic), shape))
+    best, shape = min(found, key=lambda pair: pair[0].bic)
+    return _ascending(best, shape, x, y, kept)
 
 
 def _grown(peak: Model, background: Model, x: Array, y: Array, most: int, options: dict[str, Any]) -> Fit:

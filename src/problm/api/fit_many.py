@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ..inference.estimate import by_name, quantile
 from ..losses import Loss
 from ..models.formula import formula
-from ..models.many_curves import grid_guesses, packed_kernel
+from ..models.many_curves import grid_guesses, lanes_kernel
 from ..models.model import Model
-from ..problems.many import solve_many
+from ..problems.many import Curves, solve_many
 from .fit import bounds_of, mask_of
 
 Array = NDArray[np.float64]
@@ -145,31 +145,56 @@ def fit_many(
     weights = weights / np.broadcast_to(np.asarray(1.0 if sigma is None else sigma, dtype=np.float64), y.shape)
     if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
         raise ValueError("sigma must be positive")
-    y = np.where(weights > 0.0, y, 0.0)
+    there = weights > 0.0
+    count = there.sum(axis=1)
     lower, upper = bounds_of(bounds, model.parameters)
     held = mask_of(fixed, model.parameters)
-    theta = np.clip(_starts(model, x, y, weights, p0), lower, upper)
     free = np.ones(len(lower), dtype=bool) if held is None else ~held
-    kernel = model.curve_kernel(1, len(lower), "sigma", Loss.named("linear"), 1)
-    packed = packed_kernel(model)
-    count = (weights > 0.0).sum(axis=1)
     if (count < free.sum()).any():
         raise ValueError(f"curve {int(np.argmin(count))} has {count.min()} points for {int(free.sum())} parameters")
-    with np.errstate(divide="ignore"):
-        deviations = 1.0 / weights
+    complete = bool(there.all())
+    if not complete:
+        y = np.where(there, y, 0.0)
+        x = _where_known(x, there)
+    theta = np.clip(_starts(model, x, y, weights, p0), lower, upper)
+    weighted = not (complete and sigma is None)
     batch = max(1, _ROWS // y.shape[1])
     parts = []
     for i in range(0, len(y), batch):
         some = slice(i, i + batch)
-        rows = [np.broadcast_to(v[some] if v.ndim == 2 else v, y[some].shape).ravel() for v in (x, y, deviations)]
-        ends = np.arange(len(y[some]) + 1) * y.shape[1]
-        floors = 1e-28 * np.sum((y[some] * weights[some]) ** 2, axis=1)
-        parts.append(
-            solve_many(kernel, packed, rows, ends, theta[some], (lower, upper), free, floors, max_iter, threads)
-        )
-    values, chi2, hessian, steps = (np.concatenate(p) for p in zip(*parts, strict=True))
-    errors = _errors(hessian, free, chi2 / np.maximum(count - free.sum(), 1))
+        curves = _curves(model, x if x.ndim == 1 else x[some], y[some], weights[some] if weighted else None)
+        floors = 1e-28 * np.einsum("bn,bn->b", y[some] * weights[some], y[some] * weights[some])
+        parts.append(solve_many(curves, theta[some], (lower, upper), free, floors, count[some], max_iter, threads))
+    values, chi2, errors, steps = (
+        np.concatenate([getattr(p, k) for p in parts]) for k in ("theta", "chi2", "errors", "steps")
+    )
     return Fits(model.parameters, values, errors, chi2, steps > 0, np.abs(steps), count, int(free.sum()))
+
+
+def _where_known(x: Array, there: NDArray[np.bool_]) -> Array:
+    """x with values of the curve's own for points that are missing, where the model may have none."""
+    if x.ndim == 1:
+        return np.where(np.isfinite(x), x, x[np.isfinite(x)][0])
+    first = np.take_along_axis(x, there.argmax(axis=1)[:, None], axis=1)
+    return np.where(there, x, first)
+
+
+def _curves(model: Model, x: Array, y: Array, weights: Array | None) -> Curves:
+    common = x.ndim == 1
+    own = [y] if common else [x, y]
+    if weights is not None:
+        own.append(weights)
+
+    def rows() -> tuple[Any, list[Array]]:
+        kernel = model.curve_kernel(1, len(model.parameters), "sigma", Loss.named("linear"), 1)
+        with np.errstate(divide="ignore"):
+            deviations = np.ones(1) if weights is None else 1.0 / weights
+        return kernel, [np.broadcast_to(v, y.shape).ravel() for v in (x, y, deviations)]
+
+    return Curves(
+        x[:, None].copy() if common else np.empty((y.shape[1], 0)), np.ascontiguousarray(np.stack(own, axis=1)),
+        lanes_kernel(model, common, weights is not None), rows,
+    )  # fmt: skip
 
 
 def _starts(model: Model, x: Array, y: Array, weights: Array, p0: Any) -> Array:
@@ -184,19 +209,3 @@ def _starts(model: Model, x: Array, y: Array, weights: Array, p0: Any) -> Array:
     if x.ndim != 1:
         raise ValueError("p0 is needed where each curve has an x of its own")
     return grid_guesses(model, x, y, weights)
-
-
-def _errors(hessian: Array, free: NDArray[np.bool_], noise: Array) -> Array:
-    """(B, d) standard errors from (B, d, d) sums of ``J^T J`` and (B,) variances of the noise."""
-    errors = np.full(hessian.shape[:2], np.nan)
-    normal = hessian[:, free][:, :, free]
-    scale = np.sqrt(np.einsum("bii->bi", normal))
-    with np.errstate(all="ignore"):
-        scaled = normal / (scale[:, :, None] * scale[:, None, :])
-        good = np.isfinite(scaled).all(axis=(1, 2))
-        scaled[~good] = np.eye(int(free.sum()))
-        good &= np.linalg.eigvalsh(scaled)[:, 0] > 1e-12
-        scaled[~good] = np.eye(int(free.sum()))
-        variance = np.einsum("bii->bi", np.linalg.inv(scaled)) / (scale * scale)
-        errors[:, free] = np.where(good[:, None], np.sqrt(variance * noise[:, None]), np.nan)
-    return errors

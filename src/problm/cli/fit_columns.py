@@ -33,6 +33,8 @@ class Input:
     nan: str = "raise"
     max_memory: str | None = None
     cluster: str | None = None
+    group: str | None = None
+    """A column of labels, which is not data of the model."""
 
     @cached_property
     def names(self) -> list[str]:
@@ -69,9 +71,11 @@ def split_model(text: str, given: Input, variables: str | None) -> tuple[Model, 
     """The compiled formula, and the columns that it needs: variables, then response."""
     from ..models.formula import formula
 
-    if "~" not in text:
-        raise Bad('--model: name the response on the left, for example "y ~ a*exp(-b*x) + c"')
     present = given.names
+    if "~" not in text:
+        if ready := _ready_made(text):
+            return _named_model(ready, None, given, variables)
+        raise Bad('--model: name the response on the left, for example "y ~ a*exp(-b*x) + c"')
     try:
         text, words = with_words(text, present)
     except ValueError as error:
@@ -118,8 +122,9 @@ def _ready_made(right: str) -> list[tuple[str, str]] | None:
 
 
 def _named_model(
-    ready: list[tuple[str, str]], response: str, given: Input, variables: str | None
+    ready: list[tuple[str, str]], response: str | None, given: Input, variables: str | None
 ) -> tuple[Model, list[str]]:
+    """A sum of ready-made models of these columns; by default the first ones, the response after the variables."""
     from dataclasses import replace
 
     from .. import models
@@ -134,12 +139,15 @@ def _named_model(
     for part in parts[1:]:
         model = model + part
     count = len(model.variables)
-    if variables is not None:
-        chosen = [given.column(v, "--variables") for v in variables.split(",") if v.strip()]
-    else:
-        chosen = [n for n in given.names if n not in (response, given.sigma)][:count]
+    data = [n for n in given.names if n not in (response, given.sigma, given.group)]
+    chosen = [given.column(v, "--variables") for v in variables.split(",") if v.strip()] if variables else data[:count]
     if len(chosen) != count:
-        raise Bad(f"--model: it has {count} variables; name their columns with --variables")
+        raise Bad(f"--model: it has {count} variable{'s' * (count > 1)}; name their columns with --variables")
+    if response is None:  # as in most files: the response follows its variables
+        rest = [n for n in data if n not in chosen]
+        if not rest:
+            raise Bad(f'--model: no column is left for the response; name it: "y ~ ..."; there are {_told(data)}')
+        response = rest[0]
     words = word_of(given.names)
     return replace(model, variables=tuple(words[c] for c in chosen), response=words[response]), [*chosen, response]
 

@@ -43,10 +43,10 @@ class Groups:
 
 def read_groups(given: Input, text: str, variables: str | None, group: str) -> Groups:
     """The columns of the model and the labels of the groups."""
-    model, columns = split_model(text, given, variables)
+    name = given.column(group, "--group")
+    model, columns = split_model(text, replace(given, group=name), variables)
     if len(model.variables) != 1:
         raise Bad(f"--group needs a model of one variable; this one has {', '.join(model.variables)}")
-    name = given.column(group, "--group")
     labels = tables.read_labels(given.file, name, given.how)
     rows = load(replace(given, nan="raise"), columns)
     if not isinstance(rows, InMemory):

@@ -4,9 +4,7 @@ The rows of all problems are stored one after the other in the same columns; a p
 point and damping. A step solves ``(D^-1 H D^-1 + lambda I) s = -D^-1 g``, where D holds the square roots of the
 diagonal of H, over the parameters that are not held by a bound.
 
-An evaluator computes a block of 128 rows in the time of one. `fit_packed` therefore evaluates as many problems as fit
-into a block at once, with their parameters as columns of the data; a problem that has ended makes room for the next.
-`fit_curves` takes one problem after the other, for problems of more rows.
+`fit_curves` takes one problem after the other, for few problems of many rows; `problm.kernels.lanes` takes 128 at once.
 """
 
 from __future__ import annotations
@@ -17,20 +15,23 @@ import numpy as np
 
 from ..jit import types
 from ..jit.njit import njit, part
-from .evaluator import BLOCK, FASTMATH, call_evaluator
 from .passes import call_linearize
 
 _f8, _i8 = types.float64, types.int64
 _compiled = {"nogil": True, "error_model": "numpy"}
-LEAST = 1e-12
+LEAST = 1e-14
 """Predicted decrease of the sum of squares, in units of the noise variance, at which a fit has converged: the distance
-to the minimum before the last step is then below 1e-6 standard errors."""
+to the minimum before the last step is then below 1e-7 standard errors."""
 ROUNDING = 1e-13
-"""Relative increase of the cost by rounding with which the last step is taken."""
+"""Relative increase of the cost by rounding with which a step is taken that can only decrease it by as little."""
 FIRST, MOST = 1e-3, 1e12
 """First damping, and the one at which a fit is given up."""
 BETTER, WORSE = 0.2, 8.0
 """Factors of the damping after a step that was accepted and one that was not."""
+PIVOT = 1e-15
+"""Smallest pivot of a scaled and damped matrix that is positive definite."""
+CONDITIONED = 1e-12
+"""Smallest pivot of a scaled matrix whose inverse gives standard errors."""
 
 
 @part(**_compiled)
@@ -55,7 +56,7 @@ def _solve(matrix, damping, moves, right, step):  # type: ignore[no-untyped-def]
         for k in range(i):
             if moves[k]:
                 pivot -= factor[i, k] * factor[i, k]
-        if not pivot > 1e-15:
+        if not pivot > PIVOT:
             return False
         factor[i, i] = math.sqrt(pivot)
         step[i] = value / factor[i, i]
@@ -102,9 +103,15 @@ def _propose(here, point, damping, free, lower, upper, work, matrix, moves, tria
 
 
 @part(**_compiled)
-def _small(promised, damping, cost, rows, floor):  # type: ignore[no-untyped-def]
+def small(promised, damping, cost, rows, floor):  # type: ignore[no-untyped-def]
     """Whether a fit may end: a short step predicts a small decrease anywhere, so it must be hardly damped."""
     return damping <= 1.0 and promised <= LEAST * 2.0 * cost / rows + floor
+
+
+@part(**_compiled)
+def better(cost, before, promised):  # type: ignore[no-untyped-def]
+    """Whether a step is taken; the sums of squares cannot tell whether a very short one is an improvement."""
+    return cost <= before * (1.0 + (ROUNDING if promised <= 100.0 * ROUNDING * before else 0.0))
 
 
 FIT_CURVES = types.void(
@@ -153,8 +160,8 @@ def fit_curves(  # type: ignore[no-untyped-def]
                 linearize, evaluator, trial, columns, ends[b], ends[b + 1], program, constants, d, 1, 0, tools, 1.0, 0,
                 none, other,
             )  # fmt: skip
-            converged = _small(promised, damping, here[0], rows, floors[b])
-            if other[0] <= here[0] * (1.0 + (ROUNDING if converged else 0.0)):
+            converged = small(promised, damping, here[0], rows, floors[b])
+            if better(other[0], here[0], promised):
                 point[:] = trial
                 here[:] = other
                 damping *= BETTER
@@ -163,99 +170,34 @@ def fit_curves(  # type: ignore[no-untyped-def]
         steps[b] = tried if converged else -tried
 
 
-FIT_PACKED = types.void(
-    _i8, _f8[:, ::1], _i8[::1], _i8[::1], _f8[::1], _f8[::1], _i8[::1], _f8[::1], _f8[::1], _i8,
-    _f8[:, ::1], _f8[:, ::1], _i8[::1],
-)  # fmt: skip
-
-
-@part(**_compiled)
-def _summed(out, lo, hi, d, sums):  # type: ignore[no-untyped-def]
-    """Write cost, gradient and lower triangle of H of the rows [lo, hi) of a block to ``sums``."""
-    at = 1 + d
-    for a in range(d + 1):
-        for c in range(a + 1):
-            total = 0.0
-            for i in range(lo, hi):
-                total += out[a, i] * out[c, i]
-            if a == 0:
-                sums[0] = 0.5 * total
-            elif c == 0:
-                sums[a] = total
-            else:
-                sums[at] = total
-                at += 1
-
-
-@njit(FIT_PACKED, fastmath=FASTMATH, **_compiled)
-def fit_packed(  # type: ignore[no-untyped-def]
-    evaluator, data, ends, program, constants, floors, free, lower, upper, most, theta, sums, steps
-):
-    """Fit each range of at most 128 rows, several at once.
-
-    data : (columns, rows) of all problems; the program takes these columns and then the parameters.
-    The others are those of `fit_curves`.
-    """
-    count, d, k = len(ends) - 1, theta.shape[1], data.shape[0]
-    width = 1
+@njit(types.void(_f8[:, ::1], _i8[::1], _f8[::1], _f8[:, ::1]), **_compiled)
+def standard_errors(sums, free, variances, errors):  # type: ignore[no-untyped-def]
+    """Write (B, d) standard errors, NaN for fixed parameters and where H is singular; variances of the noise (B,)."""
+    count, d = errors.shape
+    factor, scale, column = np.zeros((d, d)), np.empty(d), np.empty(d)
     for b in range(count):
-        width = max(width, ends[b + 1] - ends[b])
-    slots = min(BLOCK // width, count)
-    rows, out, none = np.empty((k + d, BLOCK)), np.empty((1 + d, BLOCK)), np.empty(0)
-    work, matrix, moves = np.empty((3, d)), np.empty((d, d)), np.empty(d, dtype=np.bool_)
-    trial, other = np.empty((slots, d)), np.empty(sums.shape[1])
-    problem, tried = np.full(slots, -1), np.zeros(slots, dtype=np.int64)
-    damping, promised = np.empty(slots), np.empty(slots)
-    waiting, left = 0, count
-    while left > 0:
-        for s in range(slots):
-            b = problem[s]
-            while b >= 0:  # the next step of the problem, or its end
-                if tried[s] >= most or not (damping[s] < MOST and math.isfinite(sums[b, 0])):
-                    steps[b] = -tried[s]
-                    b = -1
+        good, at = True, 1 + d
+        for a in range(d):
+            scale[a] = math.sqrt(sums[b, at + a]) if free[a] != 0 else 1.0
+            for c in range(a + 1):
+                alike = 1.0 if a == c else 0.0
+                entry = sums[b, at + c] / (scale[a] * scale[c]) if free[a] * free[c] != 0 else alike
+                for k in range(c):
+                    entry -= factor[a, k] * factor[c, k]
+                if c < a:
+                    factor[a, c] = entry / factor[c, c]
                 else:
-                    tried[s] += 1
-                    promised[s] = _propose(
-                        sums[b], theta[b], damping[s], free, lower, upper, work, matrix, moves, trial[s]
-                    )
-                    if promised[s] >= 0.0:
-                        break
-                    damping[s] *= WORSE
-            if problem[s] >= 0 and b < 0:
-                problem[s] = -1
-                left -= 1
-            if problem[s] < 0 and waiting < count:
-                b = waiting
-                waiting += 1
-                problem[s], tried[s], damping[s], promised[s] = b, 0, FIRST, -1.0
-                trial[s] = theta[b]
-                for c in range(k):
-                    for i in range(width):
-                        rows[c, s * width + i] = data[c, min(ends[b] + i, ends[b + 1] - 1)]
-            for a in range(d):
-                for i in range(s * width, (s + 1) * width):
-                    rows[k + a, i] = trial[s, a]
-        if left == 0:
-            break
-        call_evaluator(evaluator, none, rows, slots * width, program, constants, 1, out)
-        for s in range(slots):
-            b = problem[s]
-            if b < 0:
-                continue
-            size = ends[b + 1] - ends[b]
-            _summed(out, s * width, s * width + size, d, other)
-            if promised[s] < 0.0:  # the start
-                sums[b] = other
-                continue
-            converged = _small(promised[s], damping[s], sums[b, 0], size, floors[b])
-            if other[0] <= sums[b, 0] * (1.0 + (ROUNDING if converged else 0.0)):
-                theta[b] = trial[s]
-                sums[b] = other
-                damping[s] *= BETTER
-            else:
-                damping[s] *= WORSE
-            if converged:
-                steps[b] = tried[s]
-                problem[s] = -1
-                left -= 1
+                    good = good and entry > CONDITIONED
+                    factor[a, a] = math.sqrt(entry)
+            at += a + 1
+        for a in range(d):
+            errors[b, a] = math.nan
+            if good and free[a] != 0:  # column a of the inverse factor
+                total = 0.0
+                for i in range(a, d):
+                    value = 1.0 if i == a else 0.0
+                    for k in range(a, i):
+                        value -= factor[i, k] * column[k]
+                    column[i] = value / factor[i, i]
+                    total += column[i] * column[i]
+                errors[b, a] = math.sqrt(total * variances[b]) / scale[a]

@@ -70,13 +70,7 @@ def convolve(model: M, shifts: Sequence[float], weights: Sequence[float]) -> M:
 
 def shifted(body: Expression, shift: Any, which: int = 0) -> Expression:
     """The expression with a variable less ``shift``, a number or an expression."""
-    made: dict[int, Expression] = {}
-    for node in topological([body]):
-        if node.op == "variable" and int(node.value) == which:
-            made[node.serial] = node - shift
-        else:
-            made[node.serial] = ex.make(node.op, *(made[a.serial] for a in node.args)) if node.args else node
-    return made[body.serial]
+    return ex.substitute(body, {}, {which: ex.variable(which) - shift})
 
 
 def _terms(model: M) -> tuple[M, ...]:

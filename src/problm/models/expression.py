@@ -387,12 +387,16 @@ def evaluate(outputs: Sequence[Expression], theta: Sequence[Any], columns: Seque
     return [values[e.serial] for e in outputs]
 
 
-def substitute(e: Expression, parameters: dict[int, Expression]) -> Expression:
-    """The same expression with other nodes in place of its parameters."""
+def substitute(
+    e: Expression, parameters: dict[int, Expression], variables: dict[int, Expression] | None = None
+) -> Expression:
+    """The same expression with other nodes in place of some parameters and variables."""
+    places = {"parameter": parameters, "variable": variables or {}}
     made: dict[int, Expression] = {}
     for node in topological([e]):
-        if node.op == "parameter":
-            made[node.serial] = parameters[int(node.value)]
-        else:
-            made[node.serial] = make(node.op, *(made[a.serial] for a in node.args)) if node.args else node
+        others = places.get(node.op)
+        made[node.serial] = (
+            make(node.op, *(made[a.serial] for a in node.args)) if node.args
+            else node if others is None else others.get(int(node.value), node)
+        )  # fmt: skip
     return made[e.serial]

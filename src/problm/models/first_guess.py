@@ -42,6 +42,8 @@ BINS = 300
 FEW = 800
 _COMBINATIONS = 3_000
 _POLISHED = 4
+_SIGNED = ("width", "rate", "exponent")
+"""Roles whose positive value is meant where both signs give the same curves."""
 _UNDEFINED = 1e150
 """Residual where the model is not defined."""
 
@@ -216,10 +218,13 @@ class Search:
         ]
         best: Array = min((*ends, solved[0]), key=self.cost)
         for i, shape in roles.items():
-            upright = best.copy()
-            upright[i] = abs(best[i])
-            if shape.role == "width" and self.cost(upright) <= self.cost(best) * (1.0 + 1e-12):
-                best = upright  # the sign of a width that only occurs squared does not matter
+            if shape.role in _SIGNED and best[i] < 0.0:
+                upright = best.copy()
+                upright[i] = -best[i]
+                for other in (upright, self.with_linear(upright, everything)):
+                    if self.cost(other) <= self.cost(best) * (1.0 + 1e-12):
+                        best = other  # a sign that does not matter, or a curve written with its ends exchanged
+                        break
         return best
 
     def _sweep(self, theta: Array, groups: list[list[int]], candidates: dict[int, Array]) -> Array:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -268,6 +269,13 @@ def formula(text: str, variables: Sequence[str] | str | None = None) -> Model:
     array([[ 1.   ,  0.   ,  1.   ],
            [ 0.607, -1.213,  1.   ]])
     """
+    chosen = variables if variables is None or isinstance(variables, str) else tuple(variables)
+    if all(isinstance(n, str) for n in (text, *(chosen or ()))):
+        return _known(text, chosen)
+    return _read(text, chosen)
+
+
+def _read(text: str, variables: tuple[str, ...] | str | None) -> Model:
     parser = _Parser(text)
     response, body = parser.whole()
     names = parser.names
@@ -287,3 +295,7 @@ def formula(text: str, variables: Sequence[str] | str | None = None) -> Model:
     places = {n: ex.variable(chosen.index(n)) if n in chosen else ex.parameter(parameters.index(n)) for n in names}
     body = ex.substitute(body, {k: places[n] for k, n in enumerate(names)})
     return Model.from_expression(body, parameters, chosen, response)
+
+
+_known = lru_cache(maxsize=128)(_read)
+"""The same formula gives the same model, which keeps its programs."""

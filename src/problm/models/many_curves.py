@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from ..kernels.kernel import Kernel
 
 Array = NDArray[np.float64]
-_AT_ONCE = 500_000
+_AT_ONCE = 100_000
+"""Numbers of a block of the table of curves and shapes: what a cache holds."""
+_POOLED = 32
+"""Most points of a curve in the search for its shape."""
 
 
 def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
@@ -47,7 +50,7 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
     linear, roles = parts.linear, parts.roles
     filled = _without_gaps(x, y, weights)
     common = np.sqrt(np.mean(weights * weights, axis=0))
-    typical = np.median(filled[:: 1 + len(filled) // 1_000], axis=0)
+    typical = np.median(filled[:: 1 + len(filled) // 200], axis=0)
     search = Search(model, parts, [x], np.zeros(len(x)))
     base = np.ones(d)
     base[linear] = 0.0
@@ -59,19 +62,70 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
             points = np.concatenate([model_guess(model, x, typical, linear)[None, :], points])
     G, rest, _ = search.matrices(points, set(roles))
     good = np.isfinite(G).all(axis=(1, 2)) & np.isfinite(rest).all(axis=1)
-    points, G, fixed_part = points[good], G[good] * common, -rest[good] * common
-    targets = filled * common
-    if G.shape[1]:
-        Q = np.linalg.qr(G.transpose(0, 2, 1) + 1e-300)[0]
-    else:
-        Q = np.zeros((len(points), len(x), 0))
-    best = _lowest(Q, fixed_part, targets)
+    if not good.all():
+        points, G, rest = points[good], G[good], rest[good]
+    waves = any(role.is_wave for role in roles.values())
+    pooled = _pooling(x, len(x) if waves else _POOLED) * common
+    terms = (G.reshape(-1, len(x)) @ pooled.T).reshape(*G.shape[:2], -1)
+    fixed_part, targets = -rest @ pooled.T, filled @ pooled.T
+    bases = _orthonormal(terms)
+    different = _different(points, bases, fixed_part)
+    points, terms, bases, fixed_part = (v[different] for v in (points, terms, bases, fixed_part))
+    best = _lowest(bases, fixed_part, targets)
     theta = points[best]
-    for c in np.unique(best):
-        rows = np.flatnonzero(best == c)
-        if linear:
-            theta[rows[:, None], np.array(linear)] = (targets[rows] - fixed_part[c]) @ np.linalg.pinv(G[c])
+    theta[:, linear] = _coefficients(bases, terms, targets - fixed_part[best], best)
     return theta
+
+
+def _pooling(x: Array, most: int) -> Array:
+    """(m, n) matrix that adds neighbouring points; m is at most ``most``.
+
+    Curve and terms are added alike, so the linear parameters remain right; noise counts less.
+    """
+    n = len(x)
+    pooled = np.zeros((min(n, most), n))
+    pooled[np.arange(n) * len(pooled) // n, np.argsort(x, kind="stable")] = 1.0
+    return pooled
+
+
+def _orthonormal(terms: Array) -> Array:
+    """Bases, shape (shapes, k, m), of the spaces that the terms span: Gram and Schmidt for all shapes at once."""
+    basis = np.empty_like(terms)
+    for j in range(terms.shape[1]):
+        v = terms[:, j]
+        size = np.sqrt(np.einsum("cm,cm->c", v, v))
+        for _ in range(2):  # twice is enough
+            for i in range(j):
+                v = v - np.einsum("cm,cm->c", basis[:, i], v)[:, None] * basis[:, i]
+        left = np.sqrt(np.einsum("cm,cm->c", v, v))
+        new = left > 1e-10 * size
+        basis[:, j] = v * np.divide(1.0, left, out=np.zeros_like(left), where=new)[:, None]
+    return basis
+
+
+def _different(points: Array, bases: Array, fixed_part: Array) -> NDArray[np.int64]:
+    """Shapes without those that span the same curves as another one: of twins, the one with fewer negative numbers.
+
+    Two shapes are the same if they explain as much of random curves, to nine digits.
+    """
+    trial = np.random.default_rng(4).standard_normal((3, bases.shape[2]))
+    explained = np.einsum("ckt->ct", (bases @ trial.T) ** 2) / np.einsum("tm,tm->t", trial, trial)
+    mark = explained @ [1.0, np.sqrt(2.0), np.sqrt(3.0)] + fixed_part @ trial[0]
+    order = np.argsort((points < 0.0).sum(axis=1), kind="stable")
+    _, first = np.unique(mark[order].round(9), return_index=True)
+    return np.sort(order[first])
+
+
+def _coefficients(bases: Array, terms: Array, targets: Array, best: NDArray[np.int64]) -> Array:
+    """(B, k) factors of the terms of each curve's shape, by back substitution; 0 for a term that others explain."""
+    used, where = np.unique(best, return_inverse=True)
+    triangle = np.einsum("cim,cjm->cij", bases[used], terms[used])[where]
+    found: Array = np.einsum("bim,bm->bi", bases[best], targets)
+    for i in range(found.shape[1] - 1, -1, -1):
+        found[:, i] -= np.einsum("bj,bj->b", triangle[:, i, i + 1 :], found[:, i + 1 :])
+        pivot = triangle[:, i, i]
+        found[:, i] = np.divide(found[:, i], pivot, out=np.zeros(len(found)), where=pivot > 0.0)
+    return found
 
 
 def model_guess(model: Guessable, x: Array, typical: Array, linear: list[int]) -> Array:
@@ -89,26 +143,27 @@ def _candidates(role: Shape, x: Array, typical: Array) -> Array:
     return candidates_of(role, [x], [x], typical)
 
 
-def _lowest(Q: Array, fixed_part: Array, targets: Array) -> NDArray[np.int64]:
+def _lowest(bases: Array, fixed_part: Array, targets: Array) -> NDArray[np.int64]:
     """(B,) the best shape for each curve; single precision is enough to choose one."""
-    shapes, _, k = Q.shape
-    bases = [np.ascontiguousarray(Q[:, :, j].T, dtype=np.float32) for j in range(k)]
-    size = np.einsum("cn,cn->c", fixed_part, fixed_part)
+    shapes, k, _ = bases.shape
+    single = np.ascontiguousarray(bases.transpose(1, 2, 0), dtype=np.float32)
+    offset = bool(fixed_part.any())
+    inner = np.einsum("ckm,cm->kc", bases, fixed_part) if offset else np.zeros((k, shapes))
     step = max(1, _AT_ONCE // shapes)
-    best = []
+    inside, gain = np.empty((2, step, shapes), dtype=np.float32)
+    best = np.empty(len(targets), dtype=np.int64)
     for i in range(0, len(targets), step):
         some = targets[i : i + step].astype(np.float32)
-        left = np.zeros((len(some), shapes), dtype=np.float32)
-        if size.any():
-            left += size - 2.0 * (some @ fixed_part.T)
-        for j, basis in enumerate(bases):
-            inside = some @ basis
-            if size.any():
-                inside -= np.einsum("cn,cn->c", Q[:, :, j], fixed_part)
-            inside *= inside
-            left -= inside
-        best.append(np.argmin(left, axis=1))
-    return np.concatenate(best)
+        part, total = inside[: len(some)], gain[: len(some)]
+        total[:] = 2.0 * (some @ fixed_part.T) - np.einsum("cm,cm->c", fixed_part, fixed_part) if offset else 0.0
+        for basis, along in zip(single, inner, strict=True):
+            np.matmul(some, basis, out=part)
+            if offset:
+                part -= along
+            part *= part
+            total += part
+        best[i : i + step] = total.argmax(axis=1)
+    return best
 
 
 def _without_gaps(x: Array, y: Array, weights: Array) -> Array:
@@ -122,22 +177,31 @@ def _without_gaps(x: Array, y: Array, weights: Array) -> Array:
     return filled
 
 
-def packed_kernel(model: Model) -> Kernel:
-    """Kernel of the residual ``(f(x) - y) / sigma`` whose parameters are columns of the data after x..., y and sigma.
+def lanes_kernel(model: Model, common: bool, weighted: bool) -> Kernel:
+    """Kernel of the residual ``(f(x) - y) w`` whose parameters are columns of the data.
 
-    A block of rows may then hold several curves, each at its own point (`problm.kernels.many_fits`).
+    A block of rows then holds the same point of many curves, each with its own parameters (`problm.kernels.lanes`).
+    Its theta is x if that is common to all curves; its columns are x otherwise, y, w if weighted, and the parameters.
     """
     from ..kernels import tape
     from ..kernels.kernel import Kernel
     from .assembler import assemble
 
-    if "packed" not in model._made:
+    key = ("lanes", common, weighted)
+    if key not in model._made:
         assert model.body is not None
-        k, d = len(model.variables), len(model.parameters)
-        residual = (model.body - ex.variable(k)) / ex.variable(k + 1)
-        columns = {i: ex.variable(k + 2 + i) for i in range(d)}
-        by = [ex.substitute(g, columns) for g in derivatives([residual], d)[0]]
-        program = assemble([ex.substitute(residual, columns)], [by], 0)
-        model._made["packed"] = Kernel(tape.run, d, 1, program.code, program.constants)
-    kernel: Kernel = model._made["packed"]
+        d = len(model.parameters)
+        first = (not common) + 1 + weighted
+        y = ex.variable(1)  # x is 0; both move below
+        residual = model.body - y
+        by = derivatives([model.body], d, guarded=True)[0]
+        everything = [residual, *by]
+        if weighted:
+            everything = [e * ex.variable(2) for e in everything]
+        places = {i: ex.variable(first + i) for i in range(d)}
+        columns = {0: ex.parameter(0), 1: ex.variable(0), 2: ex.variable(1)} if common else {}
+        moved = [ex.substitute(e, places, columns) for e in everything]
+        program = assemble(moved[:1], [moved[1:]], int(common))
+        model._made[key] = Kernel(tape.run, d, 1, program.code, program.constants)
+    kernel: Kernel = model._made[key]
     return kernel

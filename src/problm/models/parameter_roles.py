@@ -34,6 +34,8 @@ class Shape:
     """For a frequency or period: the variables that the wave depends on."""
     powers: tuple[float, ...] = ()
     """Powers of the units of the variables and of the response that the parameter has, if it is of no other kind."""
+    data: Expression | None = None
+    """The function of the data that a position, width or rate belongs to, such as ``log(x)``, unless a variable."""
 
     @property
     def is_wave(self) -> bool:
@@ -123,6 +125,7 @@ def _meeting(
 ) -> Shape:
     """The role of a parameter that meets the data in a node."""
     others = [a for a in parent.args if a is not node and a.rowwise]
+    data = _data_in(others)
     columns = [int(n.value) for o in others for n in topological([o]) if n.op == "variable"]
     column = columns[0] if columns else 0
     around = _next_function(parent, above)
@@ -133,19 +136,33 @@ def _meeting(
         if wave and not _product_of_shift(parent, above):
             return Shape("phase")
         if power:  # x**2 + s**2
-            return Shape("width", column=column)
+            return Shape("width", column=column, data=data)
         if pure:
             return Shape("shift", column=column)
         ahead = (parent.op == "sub") == (parent.args[1] is node)
-        return Shape("position" if ahead or parent.op == "sub" else "minus position", column=column)
+        return Shape("position" if ahead or parent.op == "sub" else "minus position", column=column, data=data)
     if parent.op == "pow":
         return Shape("exponent" if parent.args[1] is node else "other")
     if parent.op in ("mul", "div"):
         if wave:
             together = tuple(sorted({int(n.value) for n in topological([around]) if n.op == "variable"}))
             return Shape("period" if inverse else "frequency", (_slope(parent, above, index),), column, together)
-        return Shape("other" if pure else "width" if inverse else "rate", column=column)
+        return Shape("other" if pure else "width" if inverse else "rate", column=column, data=data)
     return Shape("width" if parent.op in ("w_real", "w_imag") else "other", column=column)
+
+
+def _data_in(nodes: list[Expression]) -> Expression | None:
+    """The only function of the data in sums and products with parameters; None for a variable or several functions."""
+    found: dict[int, Expression] = {}
+    left = list(nodes)
+    while left:
+        node = left.pop()
+        if node.parametric and node.op in ("add", "sub", "mul", "div", "neg"):
+            left += [a for a in node.args if a.rowwise]
+        else:
+            found[node.serial] = node
+    (only,) = found.values() if len(found) == 1 else (None,)
+    return only if only is not None and not only.parametric and only.op != "variable" else None
 
 
 def _next_function(node: Expression, above: dict[int, list[Expression]]) -> Expression:
@@ -174,9 +191,9 @@ def _slope(node: Expression, above: dict[int, list[Expression]], index: int) -> 
 
 
 def candidates_of(shape: Shape, few: list[Array], columns: list[Array], values: Array) -> Array:
-    x = few[min(shape.column, len(few) - 1)]
+    x = _belonging(shape, few)
     span = float(x.max() - x.min()) or abs(float(x[0])) or 1.0
-    widths = span * np.array(_WIDTHS)
+    widths = _lengths(x, span)
     if shape.role in ("position", "minus position"):
         places = np.quantile(x, np.linspace(0.01, 0.99, 31)) if len(x) > 31 else np.unique(x)
         if shape.role == "minus position":
@@ -200,6 +217,25 @@ def candidates_of(shape: Shape, few: list[Array], columns: list[Array], values: 
     if shape.role == "shift":
         return unit * np.array([-30.0, -10.0, -3.0, -1.0, -0.3, 0.3, 1.0, 3.0, 10.0, 30.0])
     return unit * np.array([1.0, 0.1, 10.0, 0.01, 100.0, -1.0, -0.1, -10.0])
+
+
+def _belonging(shape: Shape, few: list[Array]) -> Array:
+    """The data to compare a parameter with: a variable, or a function of the variables where that is finite."""
+    if shape.data is not None:
+        made = np.ravel(ex.evaluate([shape.data], [], few)[0])
+        made = made[np.isfinite(made)]
+        if len(made):
+            return made
+    return few[min(shape.column, len(few) - 1)]
+
+
+def _lengths(x: Array, span: float) -> Array:
+    """Widths to try; for data over several decades, such as doses, also the data themselves."""
+    widths = span * np.array(_WIDTHS)
+    sizes = np.abs(x[x != 0.0])
+    if len(sizes) and np.median(sizes) < span / 16.0:
+        widths = np.unique(np.concatenate([widths, np.quantile(sizes, np.linspace(0.05, 0.85, 9))]))
+    return widths
 
 
 def cycles_as(shape: Shape, cycles: Array) -> Array:

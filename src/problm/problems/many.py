@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +13,8 @@ from numpy.typing import NDArray
 from ..jit.addresses import address_of
 from ..kernels.evaluator import BLOCK
 from ..kernels.kernel import Kernel
-from ..kernels.many_fits import fit_curves, fit_packed
+from ..kernels.lanes import fit_lanes
+from ..kernels.many_fits import fit_curves, standard_errors
 from ..kernels.passes import LINEARIZE, linearize_chunk, tools
 from ..support.descriptors import describe
 from ..support.threads import available_threads, pool
@@ -19,35 +22,50 @@ from ..support.threads import available_threads, pool
 Array = NDArray[np.float64]
 
 
-PACKED = BLOCK // 4
-"""Most rows of problems that are evaluated several at once. Measured for dose-response curves: 0.9 us per step and
-problem against 1.9 with 12 rows, 2.4 against 1.9 with 60."""
+@dataclass(frozen=True)
+class Curves:
+    """Rows of many problems of one model, of n rows each."""
+
+    shared: Array
+    """(n, k) values that all problems have in common, the theta of the lanes' kernel."""
+    own: Array
+    """(B, columns, n) those of each problem."""
+    lanes: Kernel
+    """Residuals of a row as a function of shared values, own columns and parameters as columns."""
+    rows: Callable[[], tuple[Kernel, list[Array]]]
+    """Makes the usual kernel, with one component and linear loss, and the columns of all problems, one after the
+    other; for few problems."""
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Solutions of many problems."""
+
+    theta: Array
+    """(B, d)"""
+    chi2: Array
+    """(B,) sums of squares."""
+    errors: Array
+    """(B, d) standard errors, for noise whose variance is that of the residuals; NaN where there are none."""
+    steps: NDArray[np.int64]
+    """(B,) number of steps, negative if the fit did not converge."""
 
 
 def solve_many(
-    kernel: Kernel,
-    packed: Kernel,
-    columns: list[Array],
-    ends: NDArray[np.int64],
+    curves: Curves,
     theta: Array,
     limits: tuple[Array, Array],
     free: NDArray[np.bool_],
     floors: Array,
+    counts: NDArray[np.int64],
     max_iter: int,
     threads: int | None,
-) -> tuple[Array, Array, Array, NDArray[np.int64]]:
-    """Fit all ranges of rows.
+) -> Solved:
+    """Fit all problems.
 
     Parameters
     ----------
-    kernel
-        Residuals of a row with one component and linear loss.
-    packed
-        The same, with the parameters as columns after those of the data.
-    columns
-        Data of all problems, one after the other.
-    ends : (B + 1,)
-        First rows of the problems, and the end of the last one.
+    curves
     theta : (B, d)
         Starts.
     limits
@@ -55,32 +73,29 @@ def solve_many(
     free : (d,)
     floors : (B,)
         Decreases of the sum of squares below the precision of the data.
+    counts : (B,)
+        Numbers of rows that are not missing.
     max_iter, threads
-
-    Returns
-    -------
-    theta : (B, d)
-    chi2 : (B,)
-    hessian : (B, d, d)
-    steps : (B,)
-        Number of steps, negative if the fit did not converge.
     """
     count, d = theta.shape
+    n = curves.own.shape[2]
     theta = np.ascontiguousarray(theta).copy()
     sums = np.zeros((count, 1 + d + d * (d + 1) // 2))
     steps = np.zeros(count, dtype=np.int64)
     mask = free.astype(np.int64)
-    if np.diff(ends).max(initial=0) <= PACKED:
-        data = np.stack(columns)
-        fit_packed.compiled  # noqa: B018  before the threads ask for it all at once
+    if count * 4 >= BLOCK or n <= BLOCK:
+        least, lanes = BLOCK, curves.lanes
+        fit_lanes.compiled  # noqa: B018  before the threads ask for it all at once
 
         def part(lo: int, hi: int) -> None:
-            fit_packed(
-                packed.address, data, ends[lo : hi + 1], packed.program, packed.constants, floors[lo:hi], mask, *limits,
-                max_iter, theta[lo:hi], sums[lo:hi], steps[lo:hi],
+            fit_lanes(
+                lanes.address, curves.shared, curves.own[lo:hi], lanes.program, lanes.constants, floors[lo:hi], mask,
+                *limits, max_iter, theta[lo:hi], sums[lo:hi], steps[lo:hi],
             )  # fmt: skip
     else:
-        linearize, described = address_of(linearize_chunk, LINEARIZE), describe(columns)
+        least = 1
+        kernel, columns = curves.rows()
+        linearize, described, ends = address_of(linearize_chunk, LINEARIZE), describe(columns), n * np.arange(count + 1)
         fit_curves.compiled  # noqa: B018
 
         def part(lo: int, hi: int) -> None:
@@ -89,14 +104,13 @@ def solve_many(
                 floors[lo:hi], mask, *limits, max_iter, theta[lo:hi], sums[lo:hi], steps[lo:hi],
             )  # fmt: skip
 
-    workers = min(threads or available_threads(), max(1, count // 16))
-    cuts = np.linspace(0, count, 4 * workers + 1 if workers > 1 else 2).astype(int).tolist()
+    workers = min(threads or available_threads(), max(1, count // least))
     if workers == 1:
         part(0, count)
     else:
+        jobs = min(4 * workers, max(workers, count // (4 * least)))
+        cuts = np.linspace(0, count, jobs + 1).astype(int).tolist()
         list(pool(os.getpid()).map(lambda job: part(*job), pairwise(cuts)))
-    hessian = np.zeros((count, d, d))
-    below = np.tril_indices(d)
-    hessian[:, below[0], below[1]] = sums[:, 1 + d :]
-    hessian[:, below[1], below[0]] = sums[:, 1 + d :]
-    return theta, 2.0 * sums[:, 0], hessian, steps
+    chi2, errors = 2.0 * sums[:, 0], np.empty((count, d))
+    standard_errors(sums, mask, chi2 / np.maximum(counts - free.sum(), 1), errors)
+    return Solved(theta, chi2, errors, steps)
