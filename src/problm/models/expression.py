@@ -387,16 +387,13 @@ def evaluate(outputs: Sequence[Expression], theta: Sequence[Any], columns: Seque
     return [values[e.serial] for e in outputs]
 
 
-def substitute(
-    e: Expression, parameters: dict[int, Expression], variables: dict[int, Expression] | None = None
-) -> Expression:
-    """The same expression with other nodes in place of some parameters and variables."""
-    places = {"parameter": parameters, "variable": variables or {}}
+def substitute(e: Expression, parameters: dict[int, Expression], variables: Any = None) -> Expression:
+    """The same expression with other nodes in place of some parameters and (another dict) variables."""
+    places = {"parameter": parameters, "variable": variables or {}, "constant": {}}
     made: dict[int, Expression] = {}
     for node in topological([e]):
-        others = places.get(node.op)
-        made[node.serial] = (
-            make(node.op, *(made[a.serial] for a in node.args)) if node.args
-            else node if others is None else others.get(int(node.value), node)
-        )  # fmt: skip
+        if node.args:
+            made[node.serial] = make(node.op, *(made[a.serial] for a in node.args))
+        else:
+            made[node.serial] = places[node.op].get(int(node.value) if places[node.op] else 0, node)
     return made[e.serial]
