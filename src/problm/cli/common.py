@@ -18,7 +18,7 @@ import typer
 
 from ..report.progress import ProgressLine
 from ..report.serialize import plain
-from ..support.files import write_atomically
+from ..support.files import open_regular, write_atomically
 from ..support.written import RECORD, Written
 from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption, leave, printable
 
@@ -165,7 +165,8 @@ def matrix_from(path: str, names: Sequence[str], size: int) -> Any:
     if Path(path).stat().st_size > 10_000:
         raise Bad(f"--initial: {path} is too large for {kind}")
     try:
-        return np.loadtxt(path, ndmin=2)
+        with open_regular(path) as file:  # an open file: NumPy would unpack what is named .bz2
+            return np.loadtxt(file, ndmin=2)
     except ValueError as error:
         raise Bad(f"--initial: {path} does not hold {kind} ({error})") from None
 

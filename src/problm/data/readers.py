@@ -39,10 +39,30 @@ def parquet_dataset(data: Any) -> Any:
         found = sorted(glob.glob(data))
         if not found:
             raise FileNotFoundError(f"no file matches {data!r}")
+    elif os.path.isdir(data):
+        found = _files_of(data)
     elif not os.path.exists(data):
         raise FileNotFoundError(f"no such file or folder: {data!r}")
     with sound_parquet(data):
         return ds.dataset(found, format="parquet")
+
+
+def _files_of(folder: str) -> list[str]:
+    """The files of a folder of tables, by name; those of its folders too. Links that leave it are not followed."""
+    base, found = os.path.realpath(folder), list[str]()
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] not in "_."]
+        paths = [os.path.join(place, name) for name in names if name[0] not in "_."]
+        for path in [*paths, *(os.path.join(place, name) for name in folders)]:
+            if os.path.islink(path) and os.path.commonpath([base, os.path.realpath(path)]) != base:
+                raise ValueError(
+                    f"{folder}: {os.path.relpath(path, folder)} is a link out of this folder, which is not followed; "
+                    "give a glob such as 'folder/*.parquet' if you trust it"
+                )
+        found += [path for path in paths if os.path.isfile(path)]
+    if not found:
+        raise FileNotFoundError(f"no files in the folder {folder!r}")
+    return sorted(found)
 
 
 def _at_address(address: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.addresses import without_secrets
+from ..support.addresses import in_brief, without_secrets
 from .columns import Columns, FileColumns
 
 
@@ -59,11 +59,11 @@ class RemoteFiles:
         try:
             yield
         except (MemoryError, ImportError) as error:
-            raise type(error)(without_secrets(f"{self.name}: {error}")) from None
+            raise type(error)(f"{self.name}: {in_brief(error)}") from None
         except FileNotFoundError:
             raise FileNotFoundError(f"no such file: {self.name!r}") from None
         except Exception as error:
-            raise OSError(without_secrets(f"{self.name} cannot be read: {type(error).__name__}: {error}")) from None
+            raise OSError(f"{self.name} cannot be read: {type(error).__name__}: {in_brief(error)}") from None
 
     def beginning(self, count: int) -> io.BytesIO:
         """The first bytes as a file."""

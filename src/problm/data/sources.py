@@ -173,7 +173,7 @@ def _open_npz(path: str, columns: Sequence[str] | None) -> Source:
 def _header(path: str, file: Any, name: str) -> tuple[int, list[Raw]]:
     """Number and location of the rows, from the header of a ``.npy`` file."""
     shape, fortran, dtype = read_header(path, file, name)
-    if not shape or shape[0] == 0:
+    if not shape or 0 in shape:
         raise ValueError(f"{path}: an array with one row per residual is needed, got the shape {shape}")
     if dtype.hasobject or dtype.kind not in "fiu":
         raise ValueError(f"{path}: {name} must hold numbers, got dtype {dtype}")

@@ -9,6 +9,7 @@ size of the file. HDF5, Excel, FITS and pictures are read by their libraries in 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,11 +120,12 @@ def read_columns(
     text = TextTable(path, max_bytes, delimiter, decimal) if kind == "text" else None
     present = column_names(path, Reading(image=image)) if text is None else text.layout.names
     wanted = list(dict.fromkeys(present if names is None else names))
+    counts = Counter(present)
     for name in wanted:
-        if name not in present:
+        if name not in counts:
             raise ValueError(f"{path}: there is no column {name!r}{suggest(name, present)}; it has {_some(present)}")
-        if present.count(name) > 1:
-            raise ValueError(f"{path}: the column name {name!r} appears {present.count(name)} times; rename one")
+        if counts[name] > 1:
+            raise ValueError(f"{path}: the column name {name!r} appears {counts[name]} times; rename one")
     if text is not None:
         return text.read(wanted)
     if kind == "parquet":
@@ -207,8 +209,9 @@ def _read_parquet(path: Path, wanted: list[str], max_bytes: int) -> dict[str, Ar
     if needed > explained(path.stat().st_size):
         raise ValueError(f"{path}: {rows:,} rows are announced, which its {path.stat().st_size:,} bytes do not explain")
     _fits(path, rows, len(wanted), needed, max_bytes)
+    kinds = {field.name: field.type for field in file.schema_arrow}
     for name in wanted:
-        kind = file.schema_arrow.field(name).type
+        kind = kinds[name]
         if not (t.is_floating(kind) or t.is_integer(kind) or t.is_boolean(kind)):
             raise ValueError(f"{path}: column {name!r} holds {kind}, not numbers")
     with sound_parquet(path):

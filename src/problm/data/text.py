@@ -31,6 +31,8 @@ from .layout import BLANKS, MISSING, Layout, date_columns, default_names, first_
 Array = NDArray[Any]
 MAX_COLUMNS = 10_000
 _HEAD = 1 << 20
+"""Bytes from which the layout is told, and characters of a line."""
+_LONGEST_LABEL = 200
 _PIECE = 1 << 22
 
 
@@ -153,7 +155,8 @@ class TextTable:
                 f"{self.path} has {size / 1e9:.1f} GB of text, but at most {self.max_bytes / 1e9:.1f} GB are read into "
                 "memory: convert it to Parquet or NPY"
             )
-        at = [layout.names.index(name) for name in wanted]
+        places = {name: k for k, name in enumerate(layout.names)}
+        at = [places[name] for name in wanted]
         table = self.by_arrow(at) if layout.delimiter is not None else None
         if table is None:
             table = self.by_numpy(at)
@@ -237,6 +240,10 @@ class TextTable:
         for line, fields in self._lines():
             if len(fields) != count:
                 raise ValueError(f"{self.path}: line {line} has {len(fields)} fields, expected {count}")
+            if len(fields[at]) > _LONGEST_LABEL:  # every other label would take as much memory
+                raise ValueError(
+                    f"{self.path}: line {line}, column {name!r}: a label of {len(fields[at]):,} characters"
+                )
             found.append(fields[at])
         return found
 
@@ -247,7 +254,9 @@ class TextTable:
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         layout = self.layout
         with self._open() as raw, io.TextIOWrapper(raw, encoding=layout.encoding, errors="replace") as file:
-            for at, line in enumerate(file, 1):
+            for at, line in enumerate(iter(lambda: file.readline(_HEAD + 1), ""), 1):
+                if len(line) > _HEAD:
+                    raise ValueError(f"{self.path}: line {at} is longer than {_HEAD:,} characters")
                 text = line.strip(BLANKS) if layout.delimiter == "\t" else line.strip()
                 if at > layout.skip and text and not text.startswith("#"):
                     yield at, split(self.path, line, layout.delimiter, len(layout.names))

@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise ImportError("Zarr is needed for this kind of data: pip install 'problm[big]'") from error
 
-from ..support.addresses import is_address, without_secrets
+from ..support.addresses import in_brief, is_address, without_secrets
 from ..support.files import UNPACKED_FREELY, explained, open_regular
 from ..support.memory import as_bytes
 from .columns import Sliced, Source, choose
@@ -50,6 +50,12 @@ _NUMBERS = frozenset(f"{kind}{8 * size}" for kind in ("int", "uint", "float") fo
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _MAX_METADATA = 1 << 24
 _MOST_CHUNKS = 1 << 24
+_MOST_AXES = 32
+_EACH_CHUNK = 1 << 10
+"""Bytes of memory that Zarr takes for a chunk, however small it is."""
+_FREELY = 1 << 28
+"""Bytes that any chunk may take in memory, as those of equal numbers are packed to nearly nothing."""
+_FED = 1 << 16
 _SLACK = 1 << 16
 """Number of bytes that a chunk may unpack to beyond its numbers, for checksums and ends of blocks."""
 
@@ -83,6 +89,7 @@ class _Described:
     name: str
     version: int
     bytes: int
+    chunks: int
     chunk_bytes: int
     compressor: str | None
 
@@ -127,16 +134,17 @@ def _sizes(folder: str) -> Iterator[int]:
 
 def _refuse_emptiness(folder: str, described: _Described) -> None:
     """Refuse an array whose chunks are far too small for it, or missing: it would take hours to read nothing."""
-    if described.bytes <= UNPACKED_FREELY:
+    needed, stored = max(described.bytes, _EACH_CHUNK * described.chunks), 0
+    if needed <= UNPACKED_FREELY:
         return
-    stored = 0
     for size in _sizes(folder):
         stored += size
-        if explained(stored) >= described.bytes:
+        if explained(stored) >= needed:
             return
     raise ValueError(
-        f"{without_secrets(folder)} announces {described.bytes / 1e9:.3g} GB, but holds {stored} bytes, which do not "
-        "explain them; open the array with zarr and pass it if most of its chunks are meant to be missing"
+        f"{without_secrets(folder)} announces {described.bytes / 1e9:.3g} GB in {described.chunks:,} chunks, but holds "
+        f"{stored} bytes, which do not explain them; open the array with zarr and pass it if most of its chunks are "
+        "meant to be missing"
     )
 
 
@@ -161,6 +169,8 @@ def _checked(name: str, version: int, meta: Mapping[str, Any]) -> _Described:
             raise ValueError(f"{name}: shape and chunks must be whole numbers")
     if not shape:
         raise ValueError(f"{name} is a single number, not one per row")
+    if len(shape) > _MOST_AXES or len(chunks) != len(shape) or min(chunks) < 1:
+        raise ValueError(f"{name} has {len(shape)} axes, and chunks of {len(chunks)}; there are at most {_MOST_AXES}")
     _refuse_other_types(name, settings)
     each, room = np.dtype(dtype).itemsize, as_bytes(None)
     size = max(math.prod(chunks), math.prod(shape[1:])) * each
@@ -169,10 +179,11 @@ def _checked(name: str, version: int, meta: Mapping[str, Any]) -> _Described:
             f"a chunk or row of {name} takes {size / 1e9:.3g} GB unpacked, but at most {room / 1e9:.3g} GB are read "
             "into memory (half of the free memory)"
         )
-    if min(chunks) < 1 or shape[0] // chunks[0] > _MOST_CHUNKS:
+    count = math.prod(-(-s // c) for s, c in zip(shape, chunks, strict=True))
+    if shape[0] // chunks[0] > _MOST_CHUNKS:
         raise ValueError(f"{name} has more than {_MOST_CHUNKS} chunks")
     unpacked = 2 * 8 * math.prod(chunks)
-    return _Described(name, version, math.prod(shape) * each, unpacked, _compressor(name, codecs))
+    return _Described(name, version, math.prod(shape) * each, count, unpacked, _compressor(name, codecs))
 
 
 def _refuse_other_types(name: str, settings: Sequence[Mapping[str, Any]]) -> None:
@@ -276,7 +287,9 @@ def _remote_array(path: str, name: str, address: str) -> _ZarrColumn:
 
 def _check_content(described: _Described, content: Any, most: int, name: str) -> None:
     if described.compressor is not None:
-        check_unpacked(described.compressor, content.to_bytes(), most, name)
+        packed = content.to_bytes()
+        # What is unpacked is copied once more, into the array.
+        check_unpacked(described.compressor, packed, min(most, explained(len(packed), freely=_FREELY) // 2), name)
 
 
 def check_unpacked(codec: str, content: bytes, most: int, name: str) -> None:
@@ -290,7 +303,7 @@ def check_unpacked(codec: str, content: bytes, most: int, name: str) -> None:
     else:
         size = _streamed_size(codec, content, most, name)
     if size > most:
-        raise ValueError(f"{name} unpacks to more than {most} bytes, which its array does not explain")
+        raise ValueError(f"{name} unpacks to more than {most} bytes, which its array and its size do not explain")
 
 
 def _zstd_size(content: bytes, name: str) -> int:
@@ -317,22 +330,24 @@ def _zstd_size(content: bytes, name: str) -> int:
 
 def _streamed_size(codec: str, content: bytes, most: int, name: str) -> int:
     """The size that a stream unpacks to, or a size above ``most``; refuse what decoders may read otherwise."""
-    size = 0
-    while content:
+    size = at = 0
+    while at < len(content):  # in pieces: zlib copies what it has not yet read
         decoder: Any = _STREAMS[codec]()
         try:
-            while not decoder.eof:
-                size += len(decoder.decompress(content, 1 << 20))
-                if size > most:
-                    return size
-                left = getattr(decoder, "unconsumed_tail", b"")
-                if not decoder.eof and not left and getattr(decoder, "needs_input", not left):
-                    return size  # truncated; the decoder will report it
-                content = left
+            while not decoder.eof and at < len(content):
+                left = content[at : at + _FED]
+                at += len(left)
+                while left or not getattr(decoder, "needs_input", True):
+                    size += len(decoder.decompress(left, 1 << 20))
+                    if size > most:
+                        return size
+                    if decoder.eof:
+                        break
+                    left = getattr(decoder, "unconsumed_tail", b"")
         except (zlib.error, OSError, lzma.LZMAError, EOFError):
             raise ValueError(f"{name} is damaged") from None
-        content = decoder.unused_data
-    return size
+        at -= len(decoder.unused_data)
+    return size  # what is cut short is reported by the decoder that follows
 
 
 @contextmanager
@@ -344,10 +359,10 @@ def _sound_zarr(path: str) -> Iterator[None]:
     except (MemoryError, FileNotFoundError):
         raise
     except Exception as error:
-        if path in str(error) and not is_address(path):
+        if isinstance(error, (ValueError, OSError)) and path in str(error) and not is_address(path):
             raise
-        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ValueError(without_secrets(f"{path} cannot be read as Zarr: {told}")) from None
+        told = in_brief(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {in_brief(error)}"
+        raise ValueError(f"{without_secrets(path)} cannot be read as Zarr: {told}") from None
 
 
 class _ZarrColumn:

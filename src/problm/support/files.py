@@ -73,12 +73,38 @@ def flush_folder(folder: Path) -> None:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading; a pipe, a device or a folder raises a ValueError without blocking."""
+    """Open a regular file for reading; a pipe, a device or a folder raises a ValueError without blocking.
+
+    So does a file that is nearly all holes: they take no room on the disk, but any amount of memory.
+    """
     file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    try:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError(f"{os.fspath(path)} is not a regular file")
+        if found.st_size > UNPACKED_FREELY and found.st_size > explained(_stored(file.fileno(), found.st_size)):
+            raise ValueError(f"{os.fspath(path)} has {found.st_size:,} bytes, nearly all of them holes")
+    except BaseException:
         file.close()
-        raise ValueError(f"{os.fspath(path)} is not a regular file")
+        raise
     return file
+
+
+def _stored(handle: int, size: int) -> int:
+    """Bytes of a file that lie outside of its holes; counting ends once they explain ``size``."""
+    if not hasattr(os, "SEEK_HOLE"):
+        return size
+    stored = at = 0
+    try:
+        while at < size and explained(stored) < size:
+            begin = os.lseek(handle, at, os.SEEK_DATA)
+            at = os.lseek(handle, begin, os.SEEK_HOLE)
+            stored += at - begin
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which means that nothing but a hole follows
+            stored = size
+    os.lseek(handle, 0, os.SEEK_SET)
+    return stored
 
 
 def refuse_holes(file: BinaryIO | TextIO, path: str | os.PathLike[str]) -> None:
@@ -101,9 +127,9 @@ def stamp(path: str | os.PathLike[str]) -> list[int]:
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
-def explained(stored: int, expansion: int = EXPANSION) -> int:
+def explained(stored: int, expansion: int = EXPANSION, freely: int = UNPACKED_FREELY) -> int:
     """Bytes of memory that a packed file of ``stored`` bytes may request."""
-    return UNPACKED_FREELY + expansion * stored
+    return freely + expansion * stored
 
 
 def text_lines(path: str | os.PathLike[str], longest: int) -> Iterator[tuple[int, str]]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .addresses import without_secrets
+from .addresses import in_brief, without_secrets
 from .files import explained, open_regular
 from .memory import as_bytes
 
@@ -43,7 +43,7 @@ def unharmed(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        told = str(error) or "it ends too early"
+        told = in_brief(error) or "it ends too early"
         raise ValueError(f"{os.fspath(path)} cannot be read as an archive: {told}") from None
 
 
@@ -55,7 +55,7 @@ def sound_parquet(name: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeError) as error:
-        raise ValueError(without_secrets(f"{os.fspath(name)} cannot be read as Parquet: {error}")) from None
+        raise ValueError(f"{without_secrets(os.fspath(name))} cannot be read as Parquet: {in_brief(error)}") from None
 
 
 def read_header(path: str | os.PathLike[str], file: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -70,10 +70,15 @@ def read_header(path: str | os.PathLike[str], file: Any, name: str) -> tuple[tup
     except _DAMAGE:
         raise
     except Exception as error:  # a hostile header makes NumPy's parser raise almost anything
-        raise ValueError(f"{os.fspath(path)}: {name} cannot be read as an array: {error}") from None
-    if any(type(length) is not int or length < 0 for length in shape):
-        raise ValueError(f"{os.fspath(path)}: {name} cannot be read as an array: its shape is {shape}")
+        raise ValueError(f"{os.fspath(path)}: {name} cannot be read as an array: {in_brief(error)}") from None
+    if any(type(length) is not int or length < 0 for length in shape) or _beyond(shape, dtype):
+        raise ValueError(f"{os.fspath(path)}: {name} cannot be read as an array: its shape is {in_brief(shape)}")
     return shape, fortran, dtype
+
+
+def _beyond(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether an array is larger than any address space, or has elements without bytes, of which any number is free."""
+    return dtype.itemsize == 0 or math.prod(max(length, 1) for length in shape) * dtype.itemsize >= 2**62
 
 
 def load_arrays(
@@ -111,7 +116,7 @@ def load_arrays(
             for name, info in members(path, archive, size).items():
                 if names is None or name in names:
                     with archive.open(info) as file:
-                        found[name] = _read(path, file, name, most_of(info), room)
+                        found[name] = _read(path, file, name, most_of(info), room, _most_numbers(info))
                     room -= found[name].nbytes
         return found
 
@@ -137,7 +142,14 @@ def most_of(info: zipfile.ZipInfo) -> int:
     return min(info.file_size, explained(info.compress_size))
 
 
-def _read(path: str | os.PathLike[str], file: Any, name: str, most: int, room: int) -> Array:
+def _most_numbers(info: zipfile.ZipInfo) -> int | None:
+    """Largest number of numbers of a packed member: whoever reads small integers makes eight bytes of each."""
+    return None if info.compress_type == zipfile.ZIP_STORED else explained(info.compress_size) // 8
+
+
+def _read(
+    path: str | os.PathLike[str], file: Any, name: str, most: int, room: int, numbers: int | None = None
+) -> Array:
     shape, fortran, dtype = read_header(path, file, name)
     if dtype.hasobject:
         raise ValueError(
@@ -149,7 +161,7 @@ def _read(path: str | os.PathLike[str], file: Any, name: str, most: int, room: i
             f"{os.fspath(path)}: {name} takes {need / 1e9:.3g} GB unpacked, but at most {room / 1e9:.3g} GB are read "
             "into memory (half of the free memory)"
         )
-    if need > most:
+    if need > most or (numbers is not None and dtype.kind in "iub" and need // dtype.itemsize > numbers):
         raise ValueError(f"{os.fspath(path)} is cut short: {name} needs {need} bytes, the file explains at most {most}")
     content = np.empty(need, dtype=np.uint8)
     view, done = content.data, 0

@@ -25,13 +25,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...jit import types
 from ...jit.njit import njit
-from ...support.files import explained
+from ...support.files import explained, open_regular
 
 MIN_SIDE = 16
 """Smallest width and height of an image, in pixels."""
 MAX_PIXELS = 2**28
-_LARGEST_FILE = 16 * MAX_PIXELS  # bytes: four 32-bit numbers per pixel
 """Largest number of pixels of an image (268 megapixels): a float32 copy takes a gigabyte."""
+_LARGEST_FILE = 16 * MAX_PIXELS  # bytes: four 32-bit numbers per pixel
+_PIXEL = 24
+"""Bytes of memory per pixel while a coloured file is decoded and made grey, measured; fewer for most formats."""
+_FREELY = 1 << 28
+"""Bytes of memory that any picture may take: 11 megapixels, however few bytes describe them."""
 
 FORMATS = ("PNG", "JPEG", "MPO", "TIFF", "BMP", "GIF", "PPM", "WEBP", "JPEG2000", "TGA", "AVIF")
 """Formats that are read. Pillow knows more, some of which run other programs (EPS) or are hardly tested."""
@@ -231,17 +235,16 @@ def _from_file(path: Path, name: str) -> Plane:
     if path.is_dir():
         raise ValueError(f"{name}: {str(path)!r} is a folder; pass the name of an image file")
     with _readable(path, name):
-        if not path.is_file():
-            raise ValueError("it is not a regular file")
-        if path.stat().st_size > _LARGEST_FILE:
-            raise ValueError(f"it has more than {_LARGEST_FILE} bytes")
         # From memory, which bounds what Pillow reads: from a file it requests what a header announces.
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            if (size := os.fstat(file.fileno()).st_size) > _LARGEST_FILE:
+                raise ValueError(f"it has more than {_LARGEST_FILE} bytes")
+            content = file.read(size)
         Pil.init()
         opened = Pil.open(BytesIO(content), formats=[form for form in FORMATS if form in Pil.OPEN])
     with opened as picture:
         _check_size(picture.size[1], picture.size[0], name)
-        if picture.size[0] * picture.size[1] > explained(len(content)):
+        if _PIXEL * picture.size[0] * picture.size[1] > explained(len(content), freely=_FREELY):
             raise ValueError(
                 f"{name}: the file {str(path)!r} of {len(content)} bytes announces {picture.size[0]} x "
                 f"{picture.size[1]} pixels, more than it explains; pass an array instead"
