@@ -131,15 +131,15 @@ class Call:
         move = None if self.manifold is None else self.manifold.retract
         return FunctionModel(fun, jac, self.dim, self.the_loss, move=move, limits=self.limits, refused=self.refused)
 
-    def fit(self, model: RowModel, data: Any, *, stored: bool = False) -> Result:
-        """Fit data: checked arrays, none at all, or data ``stored`` elsewhere."""
+    def fit(self, model: RowModel, data: Any, *, stored: bool = False, begun: Any = None) -> Result:
+        """Fit data: checked arrays, none at all, or data ``stored`` elsewhere; ``begun`` are steps already taken."""
         if stored and self.nan_policy == "omit":
             raise ValueError("nan_policy='omit' needs data in memory: remove rows with NaN from the files first")
         settings = Settings(
             space=self.space, acceptance="full" if self.full or self.plain else self.acceptance,
             nan_policy="raise" if self.nan_policy == "raise" else "reject", rng=self.rng,
             underdetermined=self.plain and self.method != "lm", client=self.client, max_memory=self.max_memory,
-            callback=self.callback, progress=self.progress or self.verbose > 1,
+            begun=begun, callback=self.callback, progress=self.progress or self.verbose > 1,
             options={**self.options, **self.tolerances, **as_scipy.evaluations(self.max_nfev)},
         )  # fmt: skip
         with _NO_POOLS if self.workers is None else ExitStack() as pools:

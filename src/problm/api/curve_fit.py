@@ -18,11 +18,13 @@ from ..support.array_kinds import refuse_units
 from ..warnings import ConvergenceWarning
 from .call import Call
 from .curve import Curve, WholeCurve, points_of, shape_of, standard_deviations
+from .plain_curve import plain_fit
 from .scipy_arguments import CurveOptions, Method, Scheme, names_of
 
 Array = NDArray[np.float64]
 Infodict = dict[str, Any]
 _CURVES = {False: "plain", True: "weighted"}
+_FREE = (-np.inf, np.inf)
 _POOR = 0.9
 """Share of the variation of ydata that residuals keep in a fit that explains hardly anything."""
 _FACTOR_UP_TO = 1_000_000
@@ -75,7 +77,7 @@ def curve_fit(
     sigma: Any = None,
     absolute_sigma: bool = False,
     check_finite: bool | None = None,
-    bounds: Any = (-np.inf, np.inf),
+    bounds: Any = _FREE,
     method: Method | None = None,
     jac: Scheme | Callable[..., Any] | None = None,
     *,
@@ -143,11 +145,18 @@ def curve_fit(
     >>> popt.round(2)
     array([2.5, 1.3, 0.5])
     """
+    begun: Any = None
     if not full_output:  # the gradient at the end is not returned: as in MINPACK, the last step needs none
+        defaults = sigma is None and method is None and nan_policy is None and check_finite is not False
+        if defaults and bounds is _FREE and not kwargs:
+            found = plain_fit(f, xdata, ydata, p0, jac)
+            if type(found) is tuple:
+                return found
+            begun = found
         kwargs.setdefault("certificate", "bound")
     result = fit(
-        f, xdata, ydata, p0, sigma, absolute_sigma=absolute_sigma,
-        check_finite=check_finite, bounds=bounds, method=method, jac=jac, nan_policy=nan_policy, **kwargs,
+        f, xdata, ydata, p0, sigma, absolute_sigma=absolute_sigma, check_finite=check_finite, bounds=bounds,
+        method=method, jac=jac, nan_policy=nan_policy, begun=begun, **kwargs,
     )  # fmt: skip
     pcov = _covariance(result)
     if not result.success:
@@ -177,9 +186,10 @@ def fit(
     method: str | None = None,
     jac: Any = None,
     nan_policy: str | None = None,
+    begun: Any = None,
     **kwargs: Any,
 ) -> Result:
-    """Like `curve_fit`, but return the whole `problm.Result`."""
+    """Like `curve_fit`, but return the whole `problm.Result`; ``begun`` are steps already taken, if any."""
     if not callable(f):
         raise TypeError(f"f must be callable or a compiled model, got {type(f).__name__}")
     _refuse(nan_policy, method, bounds, kwargs)
@@ -219,7 +229,7 @@ def fit(
         model = call.compiled(f, _CURVES[sigma is not None])
     else:
         model = call.function(curve.residuals, curve.jacobian if callable(jac) else call.jac, f)
-    result = call.fit(model, data, stored=stored)
+    result = call.fit(model, data, stored=stored, begun=begun)
     result.names = names if len(names) == len(result.x) else ()
     result.absolute = absolute_sigma
     return result

@@ -93,7 +93,7 @@ def _solved(model: RowModel, problem: Problem, start: Theta, settings: Settings,
         how = {name: value for name, value in how.items() if name not in ("initial_batch", "max_batch")}
     try:
         if not settings.progress:
-            return solve(problem, start, space=settings.space, callback=settings.callback, **how)
+            return solve(problem, start, space=settings.space, begun=settings.begun, callback=settings.callback, **how)
         from ..report.progress import showing
 
         with showing(settings.callback, settings.progress) as callback:

@@ -34,6 +34,8 @@ class Settings:
     max_memory: int | float | str | None = None
     callback: Callable[..., Any] | None = None
     progress: bool | Callable[..., Any] = False
+    begun: Any = None
+    """Steps already taken from the start (`problm.solver.compiled.advance.Steps`), if any."""
     options: dict[str, Any] = field(default_factory=dict)
     """Fields of `problm.solver.options.Options`."""
 

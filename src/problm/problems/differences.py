@@ -20,17 +20,23 @@ from ..solver.problem import Theta
 from ..support.differences import EPS, derivatives, forward, usual_step
 
 Array = NDArray[np.float64]
-_LARGE = 1e4
+LARGE = 1e4
 """Size from which a parameter may be large only because its origin is far away."""
 _GROWN = 100.0
 """Growth of a parameter since the start, as a factor, from which it is checked, too."""
-_LONG = 1e-3
+LONG = 1e-3
 """Change of a residual by a step, relative to the largest residual, above which the step is too long."""
 _MOST_CUTS = 4
 _BENT = 0.1
 """Relative change of a derivative, if its step is `_SHORTER`, above which the step is too long."""
 _SHORTER = 0.1
 _MOST_BENDS = 8
+
+
+def least_sizes(start: list[float]) -> list[float]:
+    """Lower limits on the sizes of parameters, by their sizes at the start: smaller ones than 1e-12 are rounded
+    zeros."""
+    return [0.01 * (size if size > 1e-12 else 1.0) for size in start]
 
 
 class Differences:
@@ -141,8 +147,7 @@ class Differences:
             return [1.0] * self.dim
         sizes = list(map(abs, theta.tolist()))
         if self._least is None:
-            # Smaller ones are rounded zeros.
-            self._least = [0.01 * (size if size > 1e-12 else 1.0) for size in sizes]
+            self._least = least_sizes(sizes)
         sizes = list(map(max, sizes, self._least))
         if self._most is not None:
             sizes = list(map(min, sizes, self._most))
@@ -160,7 +165,7 @@ class Differences:
         sizes, step = self._sizes(theta), usual_step(self.scheme, self.eps)
         assert self._least is not None
         self._limited = True
-        large = [a for a, size in enumerate(sizes) if size > min(_LARGE, 100.0 * _GROWN * self._least[a])]
+        large = [a for a, size in enumerate(sizes) if size > min(LARGE, 100.0 * _GROWN * self._least[a])]
         scale = float(np.abs(residuals).max(initial=0.0)) if large else 0.0
         if not (scale > 0.0 and np.isfinite(scale)):
             return
@@ -171,9 +176,9 @@ class Differences:
                 moved = theta.copy()
                 moved[a] += step * sizes[a]
                 change = float(np.abs(evaluate(moved) - residuals).max(initial=0.0))
-                if change <= _LONG * scale or sizes[a] <= least:
+                if change <= LONG * scale or sizes[a] <= least:
                     break
-                self._most[a] = sizes[a] = max(max(1e-4, _LONG * scale / change) * sizes[a], least)
+                self._most[a] = sizes[a] = max(max(1e-4, LONG * scale / change) * sizes[a], least)
 
     def _straighten(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, found: Array) -> bool:
         """Shorten steps along which residuals change much and not in proportion, such as those of a frequency if times
@@ -183,13 +188,13 @@ class Differences:
         sizes, step = self._sizes(theta), usual_step(self.scheme, self.eps)
         # Norms instead of largest entries take a fifth of the time, and show nearly always that no step is too long.
         size = max(sizes) * step
-        if size * size * np.vdot(found, found) <= _LONG * _LONG * residuals.dot(residuals) / len(residuals):
+        if size * size * np.vdot(found, found) <= LONG * LONG * residuals.dot(residuals) / len(residuals):
             return False
         scale = np.abs(residuals).max(initial=0.0)
         if not np.isfinite(scale):
             return False
         most, shortened = [np.inf] * self.dim if self._most is None else self._most, False
-        for a in np.flatnonzero(np.abs(found).max(axis=1, initial=0.0) * np.array(sizes) * step > _LONG * scale):
+        for a in np.flatnonzero(np.abs(found).max(axis=1, initial=0.0) * np.array(sizes) * step > LONG * scale):
             size, ahead = sizes[a], found[a] * sizes[a] * step
             for _ in range(_MOST_BENDS):
                 moved = theta.copy()

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .rules import first_radius, next_radius
+from .rules import FACTOR, first_radius, next_radius
 
 if TYPE_CHECKING:
     from ..linalg.quadratic import Proposal, QuadraticModel
@@ -142,7 +142,7 @@ class Tenfold:
 
 @dataclass(slots=True)
 class TrustRegion:
-    factor: float = 100.0
+    factor: float = FACTOR
     """First radius, relative to the length of the start."""
     value: float = 0.0
     radius: float = 0.0

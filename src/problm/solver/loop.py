@@ -45,12 +45,15 @@ from .verification import MOST_ESCAPES, perfect, settled, verified, way_down, wa
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
+    from .compiled.advance import Steps
 
 Array = NDArray[np.float64]
 _TAKE = Verdict(True)
 
 
-def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **settings: Any) -> Result:
+def solve(
+    problem: Problem, theta: Theta, *, space: Space | None = None, begun: Steps | None = None, **settings: Any
+) -> Result:
     """Minimise a problem from the point ``theta``.
 
     Parameters
@@ -58,6 +61,7 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     problem : the residual blocks (see `problm.solver.problem.Problem`).
     theta : the start, a point that ``problem.retract`` understands.
     space : bounds, fixed parameters and units of the parameters; by default unbounded and flat.
+    begun : steps over all rows that were already taken from the start.
     **settings : fields of `problm.solver.options.Options`.
 
     Returns
@@ -70,10 +74,10 @@ def solve(problem: Problem, theta: Theta, *, space: Space | None = None, **setti
     if options.callback is not None:
         options = replace(options, callback=as_called(options.callback))
     with np.errstate(all="ignore"):  # steps that lead to overflow are refused; see `problm.support.caller`
-        return _solved(problem, theta, space or Space(problem.dim), options)
+        return _solved(problem, theta, space or Space(problem.dim), options, begun)
 
 
-def _solved(problem: Problem, theta: Theta, space: Space, options: Options) -> Result:
+def _solved(problem: Problem, theta: Theta, space: Space, options: Options, begun: Steps | None) -> Result:
     policy = as_acceptance(options.acceptance)
     loop = Loop(problem, theta, first_size(problem, policy, options), policy, space, options)
     saver: Checkpoint | None = None
@@ -82,7 +86,13 @@ def _solved(problem: Problem, theta: Theta, space: Space, options: Options) -> R
 
         saver = Checkpoint(options.checkpoint, options.checkpoint_every)
         loop = saver.resumed(loop)
-    status = _until_done(loop, saver)
+    if begun is not None:
+        begun.commit(loop, begun.theta, begun.previous, begun.normal, fused=False)
+    if begun is not None and begun.interrupted:
+        loop.linearize()
+        status = Status.INTERRUPTED
+    else:
+        status = _until_done(loop, saver)
     try:
         if status is not Status.INTERRUPTED and (loop.lost or loop.ended_above_start()):
             # The statistical tests let the cost rise, which is rare but possible. Plain LM from the start cannot.

@@ -14,6 +14,8 @@ from typing import Any
 
 MOST_TRIALS = 40
 """Largest number of steps to try from a point."""
+FACTOR = 100.0
+"""First radius of the trust region, relative to the length of the start."""
 LEAST_RATIO = 1e-4
 """Least ratio of actual to predicted decrease of an accepted step."""
 NEARLY = 0.9999
@@ -155,7 +157,7 @@ def is_flat(reach: float, cost: float, count: int) -> bool:
 
 
 COMPILED: tuple[Callable[..., Any], ...] = (
-    next_radius, lowers_cost, model_agrees, is_plain, lost_in_rounding, is_hopeless, contraction, gradient_vanishes,
-    is_last_size, left_by_last_step, one_step_left, hardly_changes, is_short,
+    first_radius, next_radius, lowers_cost, model_agrees, is_plain, lost_in_rounding, is_hopeless, contraction,
+    gradient_vanishes, is_last_size, left_by_last_step, one_step_left, hardly_changes, is_short,
 )  # fmt: skip
 """The rules that `problm.solver.compiled.advance` compiles."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,10 @@ from ..damping import TrustRegion
 from ..problem import Theta
 from ..rules import (
     COMPILED,
+    FACTOR,
     MOST_TRIALS,
     SMALL_CHANGE,
+    first_radius,
     gradient_vanishes,
     hardly_changes,
     is_hopeless,
@@ -81,14 +84,15 @@ def propose(  # type: ignore[no-untyped-def]
     gradient, hessian : (d,), (d, d) sums at the point.
     largest : (d,) the largest mean diagonal of H so far; brought up to date (`problm.solver.damping`).
     trail : (2, d) the last accepted step and the Gauss-Newton step there, if neither was damped.
-    state : (STATES,) cost, radius, length and damping of the last step, number of successive steps that hardly changed
-        the cost, whether the last step was short, whether it gained what was predicted, number of steps taken blindly,
-        whether there is a trail, the decrement before a Gauss-Newton step, the number of accepted steps, the number of
-        failed steps from this point, whether another one failed in a way that the Python loop has to handle, the number
-        of steps tried; and numbers of the step that is being tried.
+    state : (STATES,) cost, radius (0 before the first step), length and damping of the last step, number of successive
+        steps that hardly changed the cost, whether the last step was short, whether it gained what was predicted,
+        number of steps taken blindly, whether there is a trail, the decrement before a Gauss-Newton step, the number of
+        accepted steps, the number of failed steps from this point, whether another one failed in a way that the Python
+        loop has to handle, the number of steps tried; and numbers of the step that is being tried.
     vectors, matrix : (5, d), (d, d) results of `problm.linalg.cholesky_compiled.reduce`.
     """
     xtol, gtol, left, least_pivot, near, bounded = limits[1], limits[2], limits[3], limits[4], limits[5], limits[7]
+    state[DECREMENT] = math.nan
     present = True  # whether the largest diagonal so far is the present one
     for a in range(len(gradient)):
         largest[a] = max(largest[a], hessian[a, a] / n)
@@ -98,6 +102,9 @@ def propose(  # type: ignore[no-untyped-def]
     mean = state[COST] / n
     if not (pivot >= least_pivot and math.isfinite(decrement)):
         return STOP
+    state[DECREMENT], state[SQUARED], state[RESISTED], state[POINT] = decrement, found[2], found[3], point
+    if not state[RADIUS] > 0.0:
+        state[RADIUS] = first_radius(FACTOR, math.sqrt(found[5]), math.sqrt(found[3]))
     if state[STEPS] > 0.0:
         if gradient_vanishes(decrement, mean, gtol, state[LAST]):
             return STOP
@@ -111,7 +118,6 @@ def propose(  # type: ignore[no-untyped-def]
             return STOP
     if state[STEPS] >= MOST:
         return STOP
-    state[DECREMENT], state[SQUARED], state[RESISTED], state[POINT] = decrement, found[2], found[3], point
     ahead = state[FOLLOWS] != 0.0 and state[TRIED] == 0.0 and decrement < near * mean
     state[AHEAD] = 1.0 if ahead else 0.0
     return _next_step(n, limits, gradient, hessian, trail, state, vectors, matrix, step)
@@ -197,38 +203,127 @@ def judge(  # type: ignore[no-untyped-def]
 
 
 class Steps:
-    """The state of a run for `propose` and `judge`; `commit` gives it back."""
+    """What `propose` and `judge` work with, at first for a point with this cost, before any step.
 
-    def __init__(self, run: Run, system: QuadraticModel) -> None:
-        batch, damping, t, normal = run.batch, run.damping, run.termination, system.normal
-        assert isinstance(damping, TrustRegion)
-        self.run, self.n = run, batch.n
-        self._costs = [normal.cost]  # of the points so far, as linearised, unless they are those of the trials
-        most = run.options.max_iter - len(run.history) - 1  # the Python loop takes the last one, and stops
-        rest = REFINE, systems.NEAR, float(most), t.bounded, t.ftol
-        self.limits = np.array((t.ftol or SMALL_CHANGE, t.xtol, t.gtol, t.left, *rest))
-        self.largest, d = damping.largest.copy(), len(normal.gradient)
+    Parameters
+    ----------
+    n, d : numbers of rows and parameters.
+    cost : the cost of the point.
+    limits : (9,) see `propose`.
+    """
+
+    def __init__(self, n: int, d: int, cost: float, limits: tuple[float, ...]) -> None:
+        self.n, self.limits = n, np.array(limits)
+        self._costs = [cost]  # of the points so far, as linearised, unless they are those of the trials
+        self.largest, self.trail, self.state = np.zeros(d), np.zeros((2, d)), np.zeros(STATES)
+        self.state[COST], self.state[AGREED] = cost, 1.0
+        self.theta: Theta = None
+        self.previous: Theta = None
+        self.normal: Normal | None = None
+        self.interrupted = False
+        """Whether Ctrl-C ended them."""
         self.history = np.empty((3, MOST + MOST_TRIALS + 1))
         self.vectors, self.matrix, self.step = np.empty((5, d)), np.empty((d, d)), np.empty(d)
-        last = run.last if run.last is not None and run.last[0] is batch.theta else None
-        self.trail = np.zeros((2, d)) if last is None else np.array(last[1:])
-        self.state = np.zeros(STATES)
+
+    @classmethod
+    def of(cls, run: Run, system: QuadraticModel) -> Steps:
+        """Steps from the present point of a run."""
+        damping, t, normal = run.damping, run.termination, system.normal
+        assert isinstance(damping, TrustRegion)
+        most = run.options.max_iter - len(run.history) - 1  # the Python loop takes the last one, and stops
+        rest = REFINE, systems.NEAR, float(most), t.bounded, t.ftol
+        limits = t.ftol or SMALL_CHANGE, t.xtol, t.gtol, t.left, *rest
+        self = cls(run.batch.n, len(normal.gradient), normal.cost, limits)
+        self.largest = damping.largest.copy()
+        last = run.last if run.last is not None and run.last[0] is run.batch.theta else None
+        if last is not None:
+            self.trail = np.array(last[1:])
         self.state[:ACCEPTED] = (
             normal.cost, damping.radius_at(system), damping.length, damping.value, t.small_changes, t.small_step,
             t.model_agreed, t.blind, last is not None, t.last_decrement,
         )  # fmt: skip
+        return self
 
-    def linearized(self, normal: Normal) -> None:
-        """The point of the step that was taken was linearised after its trial; its cost may differ by rounding."""
-        self.state[COST] = normal.cost
-        self._costs.append(normal.cost)
+    @property
+    def count(self) -> int:
+        """Number of steps tried."""
+        return int(self.state[STEPS])
 
-    def commit(self, theta: Theta, previous: Theta, normal: Normal | None, fused: bool) -> bool:
+    @property
+    def cost(self) -> float:
+        """The cost of the present point."""
+        return float(self.state[COST])
+
+    @property
+    def decrement(self) -> float:
+        """Mean decrease that the Gauss-Newton step from the present point predicts; NaN if that is not known."""
+        return float(self.state[DECREMENT])
+
+    @property
+    def last_decrement(self) -> float:
+        """The same before the last step, if that was a Gauss-Newton step; else 0."""
+        return float(self.state[LAST])
+
+    @property
+    def agreed(self) -> bool:
+        """Whether the last step gained what was predicted."""
+        return bool(self.state[AGREED])
+
+    @property
+    def gauss_newton(self) -> Array:
+        """(d,) the Gauss-Newton step from the present point."""
+        step: Array = self.vectors[4]
+        return step
+
+    def take(
+        self,
+        theta: Array,
+        normal: Normal,
+        linearized: Callable[[Array], Normal | None],
+        cost: Callable[[Array], float] | None,
+    ) -> None:
+        """Take steps from a linearised point; ``theta``, ``previous`` and ``normal`` are then those of the last one.
+
+        Parameters
+        ----------
+        linearized : sums at a point, which has been tried if ``cost`` is given; None to stop there.
+        cost : the cost of a point; None if ``linearized`` computes it with the rest.
+        """
+        self.theta, self.previous, self.normal = theta, None, normal
+        n, limits, step, history = self.n, self.limits, self.step, self.history
+        work, largest = (self.trail, self.state, self.vectors, self.matrix, step), self.largest
+        propose_next, judge_trial = propose.compiled, judge.compiled
+        there: Normal | None = normal
+        while there is not None and there.compiled is not None:
+            self.normal = there
+            sums = there.gradient, there.hessian
+            answer = propose_next(n, self.theta, limits, *sums, largest, *work)
+            while answer == AGAIN:
+                trial = self.theta + step
+                if cost is not None:
+                    value = cost(trial)
+                else:
+                    there = linearized(trial)
+                    assert there is not None
+                    value = there.cost
+                answer = judge_trial(n, value, value, limits, *sums, *work, history)
+            if answer == STOP:
+                break
+            self.theta, self.previous, self.normal = trial, self.theta, None
+            there = there if cost is None else linearized(trial)
+            if there is None or not math.isfinite(there.cost + sum(there.gradient.tolist())):
+                self.normal = there
+                break
+            # The point was linearised after its trial; its cost may differ by rounding.
+            self.state[COST] = there.cost
+            self._costs.append(there.cost)
+
+    def commit(self, run: Run, theta: Theta, previous: Theta, normal: Normal | None, fused: bool) -> bool:
         """Bring the run to the point ``theta``, reached from ``previous`` and linearised, if ``normal`` is known.
 
         ``fused`` says whether every trial was linearised. Returns whether a step was taken.
         """
-        run, batch, t, n = self.run, self.run.batch, self.run.termination, self.n
+        batch, t, n = run.batch, run.termination, self.n
         radius, length, value, small, short, agreed, blind, follows, decrement, taken, tried, failed, steps = (
             self.state[RADIUS : STEPS + 1].tolist()
         )
@@ -264,35 +359,21 @@ def take_steps(run: Run, system: QuadraticModel) -> bool:
 
     Not for compiled rows (`problm.solver.compiled.loop`).
     """
-    if system.singular or system.normal.compiled is None or not (propose.ahead_of_time and judge.ahead_of_time):
+    if system.singular or system.normal.compiled is None or not at_hand():
         run.compiled_next = False
         return False
-    problem, steps = run.problem, Steps(run, system)
-    theta, n, limits, step = run.batch.theta, steps.n, steps.limits, steps.step
-    work = steps.trail, steps.state, steps.vectors, steps.matrix, step
-    previous: Theta = None
-    normal: Normal | None = system.normal
-    fused, there = problem.fused, None
+    problem, steps = run.problem, Steps.of(run, system)
 
     def linearized(theta: Theta) -> Normal:
-        return problem.linearize(theta, 0, n, outer=False, costs=None)
+        return problem.linearize(theta, 0, steps.n, outer=False, costs=None)
 
     try:
-        while normal is not None and normal.compiled is not None:
-            sums = normal.gradient, normal.hessian
-            answer = propose.compiled(n, theta, limits, *sums, steps.largest, *work)
-            while answer == AGAIN:
-                trial = theta + step
-                there = linearized(trial) if fused else None
-                cost = problem.cost(trial) if there is None else there.cost
-                answer = judge.compiled(n, cost, cost, limits, *sums, *work, steps.history)
-            if answer == STOP:
-                break
-            theta, previous, normal = trial, theta, None
-            normal = linearized(theta) if there is None else there
-            if not math.isfinite(normal.cost + sum(normal.gradient.tolist())):
-                break
-            steps.linearized(normal)
+        steps.take(run.batch.theta, system.normal, linearized, None if problem.fused else problem.cost)
     finally:  # also where the function raises
-        done = steps.commit(theta, previous, normal, fused)
+        done = steps.commit(run, steps.theta, steps.previous, steps.normal, problem.fused)
     return done
+
+
+def at_hand() -> bool:
+    """Whether the functions of this module need no compiler."""
+    return propose.ahead_of_time and judge.ahead_of_time

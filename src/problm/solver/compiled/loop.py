@@ -91,7 +91,7 @@ def take_steps(run: Run, system: QuadraticModel) -> bool:
     """Take steps from a point where all rows are linearised; return whether any were taken."""
     if system.singular:
         return False
-    batch, steps, normal = run.batch, Steps(run, system), system.normal
+    batch, steps, normal = run.batch, Steps.of(run, system), system.normal
     points = np.array([batch.theta, batch.theta])
     gradient, hessian = normal.gradient.copy(), normal.hessian.copy()
     assert run.compiled is not None
@@ -100,4 +100,4 @@ def take_steps(run: Run, system: QuadraticModel) -> bool:
         steps.trail, steps.state, steps.vectors, steps.matrix, steps.step, steps.history,
     )  # fmt: skip
     there = Normal(batch.n, float(steps.state[COST]), gradient, hessian, compiled=CompiledCholesky)
-    return steps.commit(points[0].copy(), points[1].copy(), there, fused=True)
+    return steps.commit(run, points[0].copy(), points[1].copy(), there, fused=True)

@@ -1,0 +1,224 @@
+"""The short way of `curve_fit`: a NumPy function of few points, fitted without weights, bounds or options.
+
+Such a fit takes a dozen calls of the function, and the general way (`problm.api.curve_fit.fit`) as long again for what
+it does not need: checks of options, a result, its history. Here the same steps (`problm.solver.compiled.advance`) are
+taken from plain arrays. The fit ends here where the general way would end with the same certificate; anything else (a
+singular Jacobian, exact data, derivatives that are not finite, Ctrl-C) is handed over, and the general way goes on from
+the last point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from inspect import CO_VARARGS
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..linalg.cholesky import REFINE
+from ..linalg.cholesky_compiled import MOST_PARAMETERS, CompiledCholesky
+from ..linalg.dense import inverse_spd
+from ..linalg.normal import Normal
+from ..linalg.quadratic import NEAR
+from ..problems.backends import detect
+from ..problems.differences import LARGE, LONG, least_sizes
+from ..problems.numpy_function import FunctionProblem
+from ..solver import rules
+from ..solver.options import Options
+from ..solver.termination import DIGITS, LAST_DIGITS
+from ..support.differences import EPS, usual_step
+
+if TYPE_CHECKING:
+    from ..solver.compiled.advance import Steps
+
+Array = NDArray[np.float64]
+_DOUBLE = np.dtype(np.float64)
+_STEP = usual_step("2-point", EPS)
+_LIMITS = (
+    rules.SMALL_CHANGE, 0.0, DIGITS, DIGITS**2, REFINE, NEAR, float(Options.max_iter - 1), LAST_DIGITS, 0.0,
+)  # fmt: skip
+"""As of `problm.solver.compiled.advance.propose`, with the default options of `problm.curve_fit`."""
+_LOOKS = 2
+"""Number of steps after which the function is looked at, whether it is linear in its parameters."""
+_SHARE = 1e-6
+"""Least share of each parameter in a step that shows it, as a squared length."""
+_EXACT = 1e-6
+"""Largest relative difference between actual and predicted decrease of such a step."""
+
+
+def plain_fit(f: Any, xdata: Any, ydata: Any, p0: Any, jac: Any) -> tuple[Array, Array] | Steps | None:
+    """Parameters and covariance; or the steps from which the general way goes on; or None if it must begin.
+
+    Arguments as of `problm.curve_fit`.
+    """
+    if type(f) is not FunctionType or (jac is not None and not callable(jac)) or detect(f) != "numpy":
+        return None
+    code = f.__code__
+    dim = code.co_argcount - 1 if p0 is None else np.size(p0)
+    if code.co_flags & CO_VARARGS and p0 is None:
+        return None
+    if type(xdata) is not np.ndarray or type(ydata) is not np.ndarray or xdata.shape[-1:] != ydata.shape:
+        return None
+    n, start = len(ydata), np.ones(dim) if p0 is None else np.array(p0)
+    if not (xdata.dtype is _DOUBLE is ydata.dtype and xdata.ndim <= 2 and dim < n <= FunctionProblem.few):
+        return None
+    if start.dtype.kind not in "fi" or start.shape != (dim,) or dim > MOST_PARAMETERS:
+        return None
+    start = start.astype(np.float64)
+    if not (max(map(abs, start.tolist())) <= LARGE and math.isfinite(np.vdot(xdata, xdata) + ydata.dot(ydata))):
+        return None
+    from ..solver.compiled.advance import Steps, at_hand
+
+    if not at_hand():
+        return None
+    curve, steps = PlainCurve(f, jac, xdata, ydata), None
+    try:
+        normal = curve.begin(start)
+        if not math.isfinite(normal.cost + sum(normal.gradient.tolist())):
+            return None
+        steps = Steps(n, dim, normal.cost, _LIMITS)
+        steps.take(start, normal, curve.linearized, curve.cost)
+    except NotPlain:
+        return None
+    except KeyboardInterrupt:
+        if steps is None:
+            raise  # nothing is known yet
+        steps.interrupted = True
+        return steps
+    except Exception as error:
+        if steps is not None:
+            error.add_note(f"problm: raised after {steps.count} iterations; best point: {steps.theta!r}")
+        raise
+    return _ended(curve, steps)
+
+
+def _ended(curve: PlainCurve, steps: Steps) -> tuple[Array, Array] | Steps:
+    """Parameters and covariance if the steps have led to the minimum."""
+    x, n, cost, normal = steps.theta, steps.n, steps.cost, steps.normal
+    if curve.left is not None:
+        normal = curve.normal
+    elif normal is None or not steps.count:
+        return steps
+    elif not rules.gradient_vanishes(steps.decrement, cost / n, DIGITS, steps.last_decrement):
+        if not rules.one_step_left(steps.decrement, cost / n, steps.last_decrement, LAST_DIGITS, steps.agreed):
+            return steps
+        x, cost = x + steps.gauss_newton, cost - n * steps.decrement
+    covariance, singular = inverse_spd(normal.hessian)
+    if singular:
+        return steps
+    return x, covariance * (2.0 * cost / (n - len(x)))
+
+
+class NotPlain(Exception):
+    """Raised for values that the general way must convert, or complain about."""
+
+
+class PlainCurve:
+    """Residuals ``f(x) - y`` of all points, their sums, and the end of a function that is linear in its parameters.
+
+    Parameters
+    ----------
+    f : ``f(x, *theta) -> (n,)`` array of doubles.
+    jac : ``jac(x, *theta) -> (n, d)``; None for forward differences.
+    x, y : the points; y is (n,).
+    """
+
+    def __init__(self, f: Callable[..., Any], jac: Callable[..., Any] | None, x: Any, y: Array) -> None:
+        self.f, self.jac, self.x, self.y = f, jac, x, y
+        self.shape = y.shape
+        self._least: list[float] = []
+        self._looks = _LOOKS
+        self.normal: Normal
+        """Sums at the last point that was linearised."""
+        self.left: float | None = None
+        """Cosine between residuals and tangent space that is left at the end of a linear function."""
+
+    def begin(self, theta: Array) -> Normal:
+        """Sums at the start."""
+        self._least = least_sizes(list(map(abs, theta.tolist())))
+        self.cost(theta)
+        normal = self._normal(theta)
+        if self.jac is None:
+            # As in `problm.problems.differences`: steps may be too long for parameters with a far origin.
+            sizes = list(map(max, map(abs, theta.tolist()), self._least))
+            size = max(sizes) * _STEP
+            if size * size * sum(normal.hessian.diagonal().tolist()) > LONG * LONG * 2.0 * normal.cost / normal.count:
+                raise NotPlain
+        return normal
+
+    def cost(self, theta: Array) -> float:
+        """The cost of a trial."""
+        values = self._evaluated(list(theta))
+        r = values - self.y
+        self._trial = values, r
+        return 0.5 * float(r.dot(r))
+
+    def linearized(self, theta: Array) -> Normal | None:
+        """Sums at the last trial; None if the step to it leads to the minimum of a linear function."""
+        if self._looks:
+            self._looks -= 1
+            if self._is_linear(theta):
+                return None
+        return self._normal(theta)
+
+    def _evaluated(self, theta: list[Any]) -> Array:
+        values = self.f(self.x, *theta)
+        if type(values) is not np.ndarray or values.dtype is not _DOUBLE or values.shape != self.shape:
+            raise NotPlain
+        return values
+
+    def _normal(self, theta: Array) -> Normal:
+        values, r = self._trial
+        j = self._differences(theta, values) if self.jac is None else self._jacobian(theta)
+        normal = Normal(len(r), 0.5 * float(r.dot(r)), j.dot(r), j.dot(j.T), compiled=CompiledCholesky)
+        self.normal, self._point = normal, (theta, r, j)
+        return normal
+
+    def _differences(self, theta: Array, values: Array) -> Array:
+        """Transposed Jacobian (d, n) by forward differences, as by `problm.support.differences.forward`."""
+        j, at, widths = np.empty((len(theta), len(values))), list(theta), []
+        for a, (here, least) in enumerate(zip(theta.tolist(), self._least, strict=True)):
+            to = here + _STEP * max(abs(here), least)
+            moved = at.copy()
+            moved[a] = np.float64(to)
+            widths.append(to - here)
+            np.subtract(self._evaluated(moved), values, out=j[a])
+        j /= np.array(widths)[:, None]
+        return j
+
+    def _jacobian(self, theta: Array) -> Array:
+        assert self.jac is not None
+        j = self.jac(self.x, *theta)
+        if type(j) is not np.ndarray or j.dtype is not _DOUBLE or j.shape != (*self.shape, len(theta)):
+            raise NotPlain
+        return j.T
+
+    def _is_linear(self, theta: Array) -> bool:
+        """Whether the Gauss-Newton step to the last trial changed every residual as predicted, to rounding.
+
+        The remainder e of the residuals after a step s is half of their second derivative along it. What is left at
+        the end is at most e itself, and the residuals times the change of the Jacobian, twice e relative to J s. One
+        direction tells it for all of them if every parameter has its share in it.
+        """
+        normal, (before, r, j) = self.normal, self._point
+        step = theta - before
+        bent = normal.hessian.dot(step)
+        slope, bend = float(normal.gradient.dot(step)), float(step.dot(bent))
+        predicted = -slope - 0.5 * bend
+        now = self._trial[1]
+        cost = 0.5 * float(now.dot(now))
+        if not (predicted > 0.0 and abs(slope + bend) <= 1e-9 * bend and cost > 0.0):
+            return False  # damped
+        if abs(normal.cost - cost - predicted) > _EXACT * predicted:
+            return False
+        if not min((normal.hessian.diagonal() * step * step).tolist()) >= _SHARE * bend:
+            return False
+        e = now - r
+        e -= step.dot(j)
+        size = math.sqrt(e.dot(e))
+        left = size / math.sqrt(2.0 * cost) + 2.0 * size / math.sqrt(bend)
+        self.left = left if left <= 0.5 * LAST_DIGITS else None
+        return self.left is not None
