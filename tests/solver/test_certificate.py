@@ -141,13 +141,13 @@ def test_the_bound_of_the_last_step_over_few_rows_holds(n):
         off = ours.x - exact.x
         distance = np.sqrt(off @ exact.hessian @ off / (2 * exact.cost / exact.degrees_of_freedom))
         assert ours.success
-        assert distance <= max(ours.distance, 1e-7 * np.sqrt(n)) <= 1e-5
+        assert distance <= max(ours.distance, 1e-7 * np.sqrt(n)) <= 1e-5 * np.sqrt(n)
         kinds.append(ours.certificate)
         plain = problm.least_squares(decay, [1, 1, 0], data=(x, y))
         assert plain.certificate in ("gradient", "measured")
         popt, pcov = problm.curve_fit(lambda x, a, b, c: decay([a, b, c], x, 0.0), x, y, [1, 1, 0])
         np.testing.assert_array_equal(popt, ours.x)
-        np.testing.assert_allclose(pcov, plain.covariance, rtol=1e-4)
+        np.testing.assert_allclose(pcov, plain.covariance, rtol=1e-4, atol=1e-4 * pcov.max())
     assert kinds.count("bound") >= 6
 
 

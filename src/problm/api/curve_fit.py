@@ -147,9 +147,9 @@ def curve_fit(
     """
     begun: Any = None
     if not full_output:  # the gradient at the end is not returned: as in MINPACK, the last step needs none
-        defaults = sigma is None and method is None and nan_policy is None and check_finite is not False
+        defaults = method is None and nan_policy is None and check_finite is not False
         if defaults and bounds is _FREE and not kwargs:
-            found = plain_fit(f, xdata, ydata, p0, jac)
+            found = plain_fit(f, xdata, ydata, p0, sigma, absolute_sigma, jac)
             if type(found) is tuple:
                 return found
             begun = found

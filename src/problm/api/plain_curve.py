@@ -1,4 +1,4 @@
-"""The short way of `curve_fit`: a NumPy function of few points, fitted without weights, bounds or options.
+"""The short way of `curve_fit`: a NumPy function of few points, fitted without bounds or options.
 
 Such a fit takes a dozen calls of the function, and the general way (`problm.api.curve_fit.fit`) as long again for what
 it does not need: checks of options, a result, its history. Here the same steps (`problm.solver.compiled.advance`) are
@@ -49,7 +49,9 @@ _EXACT = 1e-6
 """Largest relative difference between actual and predicted decrease of such a step."""
 
 
-def plain_fit(f: Any, xdata: Any, ydata: Any, p0: Any, jac: Any) -> tuple[Array, Array] | Steps | None:
+def plain_fit(
+    f: Any, xdata: Any, ydata: Any, p0: Any, sigma: Any, absolute: bool, jac: Any
+) -> tuple[Array, Array] | Steps | None:
     """Parameters and covariance; or the steps from which the general way goes on; or None if it must begin.
 
     Arguments as of `problm.curve_fit`.
@@ -70,11 +72,15 @@ def plain_fit(f: Any, xdata: Any, ydata: Any, p0: Any, jac: Any) -> tuple[Array,
     start = start.astype(np.float64)
     if not (max(map(abs, start.tolist())) <= LARGE and math.isfinite(np.vdot(xdata, xdata) + ydata.dot(ydata))):
         return None
+    if sigma is not None:
+        sigma = np.full(n, float(sigma)) if isinstance(sigma, (int, float)) else sigma
+        if not _are_deviations(sigma, n):
+            return None
     from ..solver.compiled.advance import Steps, at_hand
 
     if not at_hand():
         return None
-    curve, steps = PlainCurve(f, jac, xdata, ydata), None
+    curve, steps = PlainCurve(f, jac, xdata, ydata, sigma), None
     try:
         normal = curve.begin(start)
         if not math.isfinite(normal.cost + sum(normal.gradient.tolist())):
@@ -92,10 +98,17 @@ def plain_fit(f: Any, xdata: Any, ydata: Any, p0: Any, jac: Any) -> tuple[Array,
         if steps is not None:
             error.add_note(f"problm: raised after {steps.count} iterations; best point: {steps.theta!r}")
         raise
-    return _ended(curve, steps)
+    return _ended(curve, steps, absolute)
 
 
-def _ended(curve: PlainCurve, steps: Steps) -> tuple[Array, Array] | Steps:
+def _are_deviations(sigma: Any, n: int) -> bool:
+    """Whether sigma is an array (n,) of positive doubles."""
+    if type(sigma) is not np.ndarray or sigma.dtype is not _DOUBLE or sigma.shape != (n,):
+        return False
+    return bool(sigma.min() > 0.0) and math.isfinite(sigma.dot(sigma))
+
+
+def _ended(curve: PlainCurve, steps: Steps, absolute: bool) -> tuple[Array, Array] | Steps:
     """Parameters and covariance if the steps have led to the minimum."""
     x, n, cost, normal = steps.theta, steps.n, steps.cost, steps.normal
     if curve.left is not None:
@@ -109,7 +122,7 @@ def _ended(curve: PlainCurve, steps: Steps) -> tuple[Array, Array] | Steps:
     covariance, singular = inverse_spd(normal.hessian)
     if singular:
         return steps
-    return x, covariance * (2.0 * cost / (n - len(x)))
+    return x, covariance if absolute else covariance * (2.0 * cost / (n - len(x)))
 
 
 class NotPlain(Exception):
@@ -117,17 +130,21 @@ class NotPlain(Exception):
 
 
 class PlainCurve:
-    """Residuals ``f(x) - y`` of all points, their sums, and the end of a function that is linear in its parameters.
+    """Residuals ``(f(x) - y) / sigma`` of all points and their sums, with the bits of the general way; and the end of a
+    function that is linear in its parameters.
 
     Parameters
     ----------
     f : ``f(x, *theta) -> (n,)`` array of doubles.
     jac : ``jac(x, *theta) -> (n, d)``; None for forward differences.
     x, y : the points; y is (n,).
+    sigma : (n,) standard deviations of y; None for equal ones.
     """
 
-    def __init__(self, f: Callable[..., Any], jac: Callable[..., Any] | None, x: Any, y: Array) -> None:
-        self.f, self.jac, self.x, self.y = f, jac, x, y
+    def __init__(
+        self, f: Callable[..., Any], jac: Callable[..., Any] | None, x: Any, y: Array, sigma: Array | None
+    ) -> None:
+        self.f, self.jac, self.x, self.y, self.sigma = f, jac, x, y, sigma
         self.shape = y.shape
         self._least: list[float] = []
         self._looks = _LOOKS
@@ -151,9 +168,7 @@ class PlainCurve:
 
     def cost(self, theta: Array) -> float:
         """The cost of a trial."""
-        values = self._evaluated(list(theta))
-        r = values - self.y
-        self._trial = values, r
+        self._trial = r = self._residuals(list(theta))
         return 0.5 * float(r.dot(r))
 
     def linearized(self, theta: Array) -> Normal | None:
@@ -164,28 +179,31 @@ class PlainCurve:
                 return None
         return self._normal(theta)
 
-    def _evaluated(self, theta: list[Any]) -> Array:
+    def _residuals(self, theta: list[Any]) -> Array:
         values = self.f(self.x, *theta)
         if type(values) is not np.ndarray or values.dtype is not _DOUBLE or values.shape != self.shape:
             raise NotPlain
-        return values
+        r: Array = values - self.y
+        if self.sigma is not None:
+            r /= self.sigma
+        return r
 
     def _normal(self, theta: Array) -> Normal:
-        values, r = self._trial
-        j = self._differences(theta, values) if self.jac is None else self._jacobian(theta)
+        r = self._trial
+        j = self._differences(theta, r) if self.jac is None else self._jacobian(theta)
         normal = Normal(len(r), 0.5 * float(r.dot(r)), j.dot(r), j.dot(j.T), compiled=CompiledCholesky)
         self.normal, self._point = normal, (theta, r, j)
         return normal
 
-    def _differences(self, theta: Array, values: Array) -> Array:
+    def _differences(self, theta: Array, r: Array) -> Array:
         """Transposed Jacobian (d, n) by forward differences, as by `problm.support.differences.forward`."""
-        j, at, widths = np.empty((len(theta), len(values))), list(theta), []
+        j, at, widths = np.empty((len(theta), len(r))), list(theta), []
         for a, (here, least) in enumerate(zip(theta.tolist(), self._least, strict=True)):
             to = here + _STEP * max(abs(here), least)
             moved = at.copy()
             moved[a] = np.float64(to)
             widths.append(to - here)
-            np.subtract(self._evaluated(moved), values, out=j[a])
+            np.subtract(self._residuals(moved), r, out=j[a])
         j /= np.array(widths)[:, None]
         return j
 
@@ -194,7 +212,7 @@ class PlainCurve:
         j = self.jac(self.x, *theta)
         if type(j) is not np.ndarray or j.dtype is not _DOUBLE or j.shape != (*self.shape, len(theta)):
             raise NotPlain
-        return j.T
+        return j.T if self.sigma is None else j.T / self.sigma
 
     def _is_linear(self, theta: Array) -> bool:
         """Whether the Gauss-Newton step to the last trial changed every residual as predicted, to rounding.
@@ -208,7 +226,7 @@ class PlainCurve:
         bent = normal.hessian.dot(step)
         slope, bend = float(normal.gradient.dot(step)), float(step.dot(bent))
         predicted = -slope - 0.5 * bend
-        now = self._trial[1]
+        now = self._trial
         cost = 0.5 * float(now.dot(now))
         if not (predicted > 0.0 and abs(slope + bend) <= 1e-9 * bend and cost > 0.0):
             return False  # damped

