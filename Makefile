@@ -54,9 +54,9 @@ bench-check: $(VENV)/.dev  ## fails when a measured ratio falls behind the commi
 results-check: $(VENV)/.dev  ## lists the committed results that are older than the code that they measure
 	$(BIN)/python -m bench.harness.stale
 
-dist: $(VENV)/.dev  ## source distribution, and a wheel with compiled code for this kind of machine, tried out
+dist: $(VENV)/.run  ## source distribution, and a wheel with compiled code for this kind of machine, tried out
 	rm -rf dist src/problm/jit/compiled
-	$(BIN)/python -m problm.jit.build
+	$(BIN)/python -c "from problm.jit.build import build_for_wheel; build_for_wheel()"
 	$(PIP) wheel --no-deps -w dist .
 	rm -r src/problm/jit/compiled
 	$(PYTHON) -m venv dist/env

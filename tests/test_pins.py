@@ -107,3 +107,21 @@ def test_bounds_exclude_what_the_security_page_says():
     told = {names.get(name, name): version for name, version in rows[1:]}
     assert {*names.values(), "opencv-python-headless", "h5py", "openpyxl", "astropy"} == told.keys()
     assert {name: bounds[name] for name in told} == {name: f">={version}" for name, version in told.items()}
+
+
+def test_the_conda_recipe_is_that_of_the_project():
+    """Its version, dependencies and lower bounds are those of pyproject.toml."""
+    yaml = pytest.importorskip("yaml")
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert recipe["context"]["version"] == metadata.version("problm")
+    assert recipe["package"]["name"] == PROJECT["project"]["name"]
+    needed = [Requirement(text) for text in [*PROJECT["project"]["dependencies"], *extras["cli"]]]
+    run = [Requirement(text) for text in recipe["requirements"]["run"]]
+    assert run == [Requirement(f"python{PROJECT['project']['requires-python']}"), *needed]
+    theirs = {"matplotlib": "matplotlib-base", "astropy": "astropy-base", "opencv-python-headless": None}
+    optional = [Requirement(text) for name in ("plot", "big", "files") for text in extras[name]]
+    wanted = [f"{theirs.get(r.name, r.name)} {r.specifier}" for r in optional]
+    assert recipe["requirements"]["run_constraints"] == wanted
+    (command,) = (line for line in recipe["build"]["script"] if "jit" in line)
+    assert command.partition('"')[2] in (ROOT / "Makefile").read_text()

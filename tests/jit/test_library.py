@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -243,3 +244,17 @@ def test_without_a_compiler_the_reason_is_given(monkeypatch):
     monkeypatch.setattr(build.shutil, "which", lambda command: None)
     with pytest.raises(RuntimeError, match="no C compiler"):
         build.build()
+
+
+def test_the_libraries_of_a_wheel(monkeypatch):
+    """`make dist` builds for all processors of this kind of machine, into the folder that wheels carry."""
+    asked = []
+    monkeypatch.setattr(build, "build", lambda *words: asked.append(words))
+    build.build_for_wheel()
+    (command,) = re.findall(
+        r'\$\(BIN\)/python -c "(.*jit.*)"', Path(__file__, "../../../Makefile").resolve().read_text()
+    )
+    exec(command)  # noqa: S102  our own
+    assert asked
+    assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]
+    assert {where for _, where in asked} == {library.SHIPPED}

@@ -254,7 +254,8 @@ def _join(compiler: list[str], objects: Path, pieces: list[Piece], to: Path) -> 
         write_atomically(to, content)
 
 
-if __name__ == "__main__":  # builds the libraries of a wheel
+def build_for_wheel() -> None:
+    """Build the libraries that a wheel for this kind of machine carries."""
     for name in TARGETS:
         if name.startswith("x86") == (platform.machine() in ("x86_64", "AMD64")):
             print(build(name, SHIPPED))

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...support.scipy_extensions import extension
 from .kernels import add_up, cell_codes, fit_planes
 
 Array = NDArray[np.float64]
@@ -60,8 +61,6 @@ class Target:
         self, points: Array, normals: Array | None = None, plane: bool = True, cell: float | None = None,
         threads: int = 1,
     ) -> None:  # fmt: skip
-        from scipy.spatial import cKDTree
-
         self.threads = threads
         self.cell = 0.0
         """Width of a cell; 0: the points themselves are used."""
@@ -70,7 +69,7 @@ class Target:
         if plane and normals is None:
             self.cell = _cell_width(points) if cell is None else cell
             self.points, self.normals = _planes(points, self.cell)
-        self.tree: Any = cKDTree(self.points, balanced_tree=False)
+        self.tree = _tree(self.points)
         some = self.points[:: max(1, len(self.points) // _SAMPLE)]
         distances: Any = self.tree.query(some, k=2)[0]
         self.spacing = float(np.median(distances[:, 1])) if len(self.points) > 1 else 0.0
@@ -83,13 +82,16 @@ class Target:
         return nearest, np.minimum(distances[:, 1], reach)
 
 
+def _tree(points: Array) -> Any:
+    """SciPy's k-d tree, without the rest of `scipy.spatial`."""
+    return extension("spatial", "_ckdtree").cKDTree(points, balanced_tree=False)
+
+
 def _cell_width(points: Array) -> float:
     """Width of cells in which planes show (module docstring)."""
-    from scipy.spatial import cKDTree
-
     n = len(points)
     some = points[:: max(1, n // _SAMPLE)]
-    tree: Any = cKDTree(points, balanced_tree=False)
+    tree = _tree(points)
     widths, flatness = [], []
     for k in (k for k in _KINDS if k < n / 8 or k == _KINDS[0]):
         distances, found = tree.query(some, k=min(k, n))
