@@ -96,7 +96,7 @@ def _solved(model: RowModel, problem: Problem, start: Theta, settings: Settings,
             return solve(problem, start, space=settings.space, begun=settings.begun, callback=settings.callback, **how)
         from ..report.progress import showing
 
-        with showing(settings.callback, settings.progress) as callback:
+        with showing(settings.callback, settings.progress, problem) as callback:
             return solve(problem, start, space=settings.space, callback=callback, **how)
     finally:
         problem.close()

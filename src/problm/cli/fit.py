@@ -148,6 +148,7 @@ def command(
             found, rows = fit_peaks(data, peaks, variables, absolute, options)
         else:
             options["accuracy"] = accuracy
+            options["progress"] = options.pop("callback") or False  # also within a pass over a large file
             found, rows = fit_formula(data, str(model), variables, (start, bounds, fix), absolute, options)
     result = found.result
     goodness = rows.goodness(found.model, result)

@@ -42,6 +42,8 @@ Array = NDArray[np.float64]
 _HEAD_ROWS = 65_536
 _HEAD_BYTES = 1 << 24
 _FEW = 64
+_SHORT_PASS = 1e9
+"""Nanoseconds of a pass in a single thread up to which batches are on the client only: a round takes about 30 ms."""
 
 
 def distributed_problem(
@@ -131,7 +133,11 @@ class DistributedProblem(Modelled[RowModel]):
         self._head = self.model.problem(columns, np.random.default_rng([self._seed, len(seen)]))
         self.order.local = self._head.random_order()
         self.head_size = self._head.n
-        self.largest_batch = max(self.head_size // 2, self.n // 8)
+        # A larger batch is gathered from all over, which takes as long as a pass, and every step on it needs a round.
+        self.jump, self.least_batch = self._head.jump, self._head.least_batch
+        kernel = getattr(self._head, "kernel", None)
+        short = kernel is not None and kernel.work * self.n < _SHORT_PASS
+        self.largest_batch = self.head_size // 2 if short else max(self.head_size // 2, self.n // 8)
 
     def make_batch(self, theta: Theta, size: int) -> DistributedBatch:
         return DistributedBatch(self, theta, size)

@@ -250,6 +250,7 @@ class ChunkedProblem(Modelled[RowModel]):
             lo, hi = int(ends[k - 1]) if k else 0, int(ends[k])
             return self.source.read(lo, hi, spare[k % len(spare)]) if spare else self._chunk(lo, hi)
 
+        each = row_bytes(self.source)
         waiting: deque[Future[Columns]] = deque()
         pool = ThreadPoolExecutor(1, thread_name_prefix="problm-read")
         try:
@@ -259,6 +260,8 @@ class ChunkedProblem(Modelled[RowModel]):
                     waiting.append(pool.submit(read, asked))
                     asked += 1
                 yield int(ends[k - 1]) if k else 0, waiting.popleft().result()
+                if self.watch is not None:
+                    self.watch(int(ends[k]) * each, self.n * each)
             if self._stamps() != self._stamped:
                 raise OSError(f"{', '.join(self._files or ())[:200]} changed while being read")
         finally:

@@ -7,9 +7,10 @@ import shutil
 import statistics
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 from .shown import ShownState
 
@@ -59,6 +60,46 @@ class Remaining:
         return each * max(1.0, self.PASSES - len(done))
 
 
+class Reading:
+    """Passes over rows that are read from files: rate, and the time until the last pass ends."""
+
+    RECENT = 5.0
+    """Seconds over which the rate is measured: the first pass may be slower than those from the file cache."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+        """Number of passes begun."""
+        self._done = math.inf
+        self._before = math.nan
+        """Rate of the pass before."""
+        self._marks: deque[tuple[float, int]] = deque()
+        """Times of the present pass, and the bytes read until then."""
+
+    def add(self, now: float, done: int) -> None:
+        """Record that ``done`` bytes of a pass have been read."""
+        if done <= self._done:
+            self.passes += 1
+            self._before = self.rate
+            self._marks.clear()
+        self._done = done
+        self._marks.append((now, done))
+        while len(self._marks) > 2 and now - self._marks[1][0] > self.RECENT:
+            self._marks.popleft()
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second; NaN before the second piece of the first pass."""
+        if len(self._marks) < 2 or self._marks[-1][0] == self._marks[0][0]:
+            return self._before
+        (began, first), (now, done) = self._marks[0], self._marks[-1]
+        return (done - first) / (now - began)
+
+    def seconds(self, total: int) -> float:
+        """Remaining seconds of this pass and of those that usually follow (`Remaining.PASSES` in all)."""
+        left = total - self._done + total * max(0.0, Remaining.PASSES - self.passes)
+        return left / self.rate
+
+
 class ProgressLine:
     """Writes one line in place on a terminal or in a notebook, and nothing into a pipe."""
 
@@ -69,6 +110,22 @@ class ProgressLine:
         self.shown = -_PERIOD
         self.width = 0
         self.remaining = Remaining()
+        self.pass_over_files = Reading()
+        self.began = time.perf_counter()
+
+    def reading(self, done: int, total: int) -> None:
+        """Show how far a pass over files has come: ``done`` of ``total`` bytes."""
+        now = time.perf_counter()
+        files = self.pass_over_files
+        files.add(now, done)
+        if not self.terminal or now - self.shown < _PERIOD or not files.rate > 0.0:
+            return
+        self.shown = now
+        left = f", about {files.seconds(total):.0f} s left" if now - self.began > Remaining.LEAST else ""
+        self.show(
+            f"problm {now - self.began:6.1f} s  pass {files.passes}: {_size(done)} of {_size(total)}, "
+            f"{_size(files.rate)}/s{left}"
+        )
 
     def __call__(self, state: ShownState) -> None:
         now = time.perf_counter()
@@ -101,14 +158,27 @@ class ProgressLine:
         self.stream.flush()
 
 
+def _size(count: float) -> str:
+    """Bytes in a unit that people read."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count / 1e3:.3g} kB"
+
+
 @contextmanager
-def showing(callback: Callback | None, progress: bool | Callback) -> Iterator[Callback | None]:
-    """Show progress before calling the user's callback; the line is always erased at the end."""
+def showing(callback: Callback | None, progress: bool | Callback, watched: Any = None) -> Iterator[Callback | None]:
+    """Show progress before calling the user's callback; the line is always erased at the end.
+
+    ``watched`` is a problem whose passes are shown as well (`problm.solver.problem.Problem.watch`).
+    """
     if not progress:
         yield callback
         return
     line = ProgressLine()
     show: Callback = progress if callable(progress) else line
+    if watched is not None:
+        watched.watch = getattr(show, "reading", None)
 
     def both(state: ShownState) -> object:
         show(state)

@@ -100,6 +100,9 @@ class Problem:
     fused: bool = False
     """Whether a trial on all blocks linearises as well, so that an accepted step needs one pass instead of two."""
 
+    watch: Callable[[int, int], object] | None = None
+    """Called during a long pass over all blocks with the bytes read so far and those of the pass."""
+
     def boundary(self, position: int) -> int:
         """The first position, not before this one, at which the random order may be cut."""
         return position
