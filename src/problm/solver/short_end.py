@@ -301,15 +301,16 @@ class Sample:
         """
         m = len(missed)
         differences = missed[1:] - missed[:-1]
-        covariance = differences.T @ differences * (0.5 * m / (m - 1.0) * self.scale**2)
-        found = _solved(hessian, covariance)
-        if found is None:
+        # Not by a BLAS or LAPACK of many threads: starting them takes up to 100 times the work that they share.
+        squares: Array = np.einsum("mi,mj->ij", differences, differences)
+        inverse = _solved(hessian, np.eye(len(hessian)))
+        if inverse is None:
             return math.inf
+        found = inverse @ squares * (0.5 * m / (m - 1.0) * self.scale**2)
         mean, square = -float(found.trace()) / variance, float(np.vdot(found, found.T)) / variance**2
         if not (mean > 0.0 and square > 0.0):
             return 0.0
-        solved = _solved(hessian, differences.T)
-        sizes = np.zeros(1) if solved is None else -np.einsum("ij,ji->i", differences, solved)
+        sizes = -np.einsum("mi,mi->m", np.einsum("mi,ij->mj", differences, inverse), differences)
         uneven = float((sizes @ sizes) * (m - 1) / max(sizes.sum() ** 2, 1e-300)) - 1.0  # squared relative scatter
         freedom = 2.0 * (m - 1) / max(_NEIGHBOURS * uneven, 2.0 / (m - 1))
         from scipy.special import fdtri  # imported where it is needed: it takes longer than most fits
