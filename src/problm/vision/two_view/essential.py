@@ -264,9 +264,10 @@ def _on_a_line(task: _Task, fit: Fit) -> bool:
 
 def _doubt(task: _Task, inliers: Flags, variance: float) -> str:
     """Why the inliers determine no pose, or nothing."""
-    kept = np.flatnonzero(inliers)
-    few = task.matches(kept[:: max(1, len(kept) // _VOTERS)])
-    return undetermined(task.frame, few, len(kept), variance) if len(kept) > task.model.dim else ""
+    kept = int(np.count_nonzero(inliers))
+    some = slice(None, None, max(1, kept // _VOTERS))
+    few = task.matches(some if kept == len(inliers) else np.flatnonzero(inliers)[some])
+    return undetermined(task.frame, few, kept, variance) if kept > task.model.dim else ""
 
 
 def _minimum(frame: Frame, fit: Fit, pose: Array) -> tuple[CompiledProblem, Array]:
