@@ -194,7 +194,15 @@ SUMS: dict[str, tuple[Any, list[Callable[[Any], float]]]] = {
     "a plane wave": (
         formula("c + a*sin(u*x + v*y + p)", ("x", "y")),
         [uniform(-2, 2), uniform(1, 5), signed(0.5, 10), uniform(0.5, 10), uniform(0, 6.28)]),
+    "doses over decades": (
+        models.logistic_4pl(), [uniform(-1, 1), uniform(2, 5), between(0.01, 10), signed(0.7, 3)]),
+    "doses over decades, by logarithms": (
+        formula("low + (high - low)/(1 + exp(-k*(log(x) - m)))"),
+        [uniform(-1, 1), uniform(2, 5), signed(0.7, 3), uniform(-4.6, 2.3)]),
+    "a decay over decades": (models.exponential(), [_H, between(0.1, 100), uniform(-3, 3)]),
 }  # fmt: skip
+DECADES = ("doses over decades", "doses over decades, by logarithms", "a decay over decades")
+"""Curves of x from 0.001 to 100, spaced by logarithms."""
 PLANES = ("gaussian_2d", "a spot at an angle", "a plane wave")
 """Curves of two variables."""
 
@@ -221,6 +229,8 @@ def case(name: str, seed: int, units: bool = False) -> tuple[Any, Any, Any, Any]
         x = x + 0.3
     if name in PLANES:
         x = rng.uniform(0, 10, (2, n))
+    if name in DECADES:
+        x = 10.0 ** (0.5 * x - 3.0)
     clean = model(x, *(f(rng) for f in draw))
     y = clean + (0.05 * clean.std() + 0.02) * rng.standard_normal(n)
     if units and name != "spline":  # whose knots are given

@@ -116,6 +116,7 @@ def role_of(body: Expression, index: int) -> Shape:
 
 
 _WAVES = ("sin", "cos", "tan")
+_LINEAR = ("add", "sub", "mul", "div", "neg")
 _SAYS_MOST = ("frequency", "period", "phase", "position", "minus position", "exponent", "width", "rate", "shift",
               "other")  # fmt: skip
 
@@ -125,7 +126,9 @@ def _meeting(
 ) -> Shape:
     """The role of a parameter that meets the data in a node."""
     others = [a for a in parent.args if a is not node and a.rowwise]
-    data = _data_in(others)
+    # A center in log(center) is compared with x, not with log(x).
+    plain = all(n.op in ("parameter", "constant", *_LINEAR) for n in topological([node]))
+    data = _data_in(others) if plain else None
     columns = [int(n.value) for o in others for n in topological([o]) if n.op == "variable"]
     column = columns[0] if columns else 0
     around = _next_function(parent, above)
@@ -157,7 +160,7 @@ def _data_in(nodes: list[Expression]) -> Expression | None:
     left = list(nodes)
     while left:
         node = left.pop()
-        if node.parametric and node.op in ("add", "sub", "mul", "div", "neg"):
+        if node.parametric and node.op in _LINEAR:
             left += [a for a in node.args if a.rowwise]
         else:
             found[node.serial] = node
@@ -167,7 +170,7 @@ def _data_in(nodes: list[Expression]) -> Expression | None:
 
 def _next_function(node: Expression, above: dict[int, list[Expression]]) -> Expression:
     """The first function around a node, through sums and products."""
-    while node.op in ("add", "sub", "mul", "div", "neg") and node.serial in above:
+    while node.op in _LINEAR and node.serial in above:
         node = above[node.serial][0]
     return node
 
