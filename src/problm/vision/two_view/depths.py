@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from ...jit import types
 from ...losses import Loss
 from ...manifolds import compiled
-from ...problems.compiled import CompiledProblem
 from .models import Frame, Model, pose_of, two_view_problem
 from .pose import choose_pose
 from .result import residual_norms
@@ -38,11 +37,53 @@ _NEIGHBOURS = 2.0  # expected number of wrong matches in an interval of depths
 _COUNTED = 10_000  # inliers whose depths are counted
 
 
+class Repaired:
+    """Re-paired matches, x1 of one and x2 of another, of the matches (N, 4) of a fit."""
+
+    def __init__(self, model: Model, frame: Frame, x: Array) -> None:
+        # Always the same pairs, so that the result depends on the matches and not on the seed of the search.
+        first, second = np.random.default_rng(0).integers(0, len(x), (2, _PAIRS))
+        self.x = np.concatenate([x[first, :2], x[second, 2:]], axis=1)[first != second]
+        self.problem = two_view_problem(model, [self.x], frame, Loss.named("linear"))
+        self.frame = frame
+
+    @cached_property
+    def rays(self) -> Array:
+        return self.frame.transform(self.x)
+
+    def near(self, theta: Array, cut: float) -> tuple[float, Flags]:
+        """The window, at least ``cut``, of the ones that are nearest to the model, and which these are."""
+        errors = residual_norms(self.problem, theta)
+        place = min(_NEAR, len(errors) - 1)
+        window = max(cut, float(np.partition(errors, place)[place]))
+        return window, errors < window
+
+
 class Depths:
     """Depths by chance, for the matches (N, 4) of a fit."""
 
     def __init__(self, model: Model, frame: Frame, x: Array) -> None:
         self.model, self.frame, self.x = model, frame, x
+
+    @cached_property
+    def repaired(self) -> Repaired:
+        return Repaired(self.model, self.frame, self.x)
+
+    def places(self, theta: Array, rays: Array, flags: Flags) -> tuple[Array, float]:
+        """Where the depths of matches (n, 4) are among those of the re-paired ones in ``flags``, and the share of
+        these in front.
+
+        Places are from 0 to 1, and -1 behind a camera of the pose that most matches vote for.
+        """
+        pose, front = choose_pose(pose_of(self.model, theta), rays)
+        chance = np.sort(_in_front(pose, self.repaired.rays, flags)[1])
+        found = np.full(len(rays), -1.0)
+        front, depths = _in_front(pose, rays, front)
+        if len(chance) < 2:
+            found[front] = 0.5
+            return found, 1.0
+        found[front] = np.interp(depths, chance, (np.arange(len(chance)) + 0.5) / len(chance))
+        return found, len(chance) / int(flags.sum())
 
     def likely(self, theta: Array, rays: Array, inliers: Flags, cut: float) -> Flags:
         """(n,) the inliers, within ``cut`` of their epipolar lines, in front of both cameras of the pose that most
@@ -50,14 +91,10 @@ class Depths:
         step = max(1, len(rays) // VOTERS)
         pose, _ = choose_pose(pose_of(self.model, theta), np.ascontiguousarray(rays[::step]), inliers[::step])
         kept, depths = _in_front(pose, rays, inliers)
-        problem, mixed = self._by_chance
-        errors = residual_norms(problem, theta)
-        place = min(_NEAR, len(errors) - 1)
-        window = max(cut, float(np.partition(errors, place)[place]))
-        chance = _in_front(pose, mixed, errors < window)[1]
-        chance.sort()
+        window, nearest = self.repaired.near(theta, cut)
+        chance = np.sort(_in_front(pose, self.repaired.rays, nearest)[1])
         step = max(1, len(depths) // _COUNTED)
-        wrong = (len(rays) - len(depths)) * len(chance) / len(errors) * cut / (window * step)
+        wrong = (len(rays) - len(depths)) * len(chance) / len(nearest) * cut / (window * step)
         if wrong < 1.0:
             return kept
         place = np.searchsorted(chance, depths[::step])
@@ -67,18 +104,11 @@ class Depths:
         low, high = np.maximum(u - half, 0.0), np.minimum(u + half, 1.0)
         below = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=len(u)))])
         like = below[np.searchsorted(u, high, side="right")] - below[np.searchsorted(u, low)]
-        good = like > 2.0 * wrong * (high - low)
+        # Counts are whole numbers and the limit often is one too: rounding must not decide.
+        good = like > 2.0 * wrong * (high - low) + 0.5
         edges = chance[np.flatnonzero(good[1:] != good[:-1])]
         _leave_out(kept, depths, edges, bool(good[0]))
         return kept
-
-    @cached_property
-    def _by_chance(self) -> tuple[CompiledProblem, Array]:
-        """Re-paired matches: their Sampson errors, and their rays."""
-        # Always the same pairs, so that the result depends on the matches and not on the seed of the search.
-        first, second = np.random.default_rng(0).integers(0, len(self.x), (2, _PAIRS))
-        mixed = np.concatenate([self.x[first, :2], self.x[second, 2:]], axis=1)[first != second]
-        return two_view_problem(self.model, [mixed], self.frame, Loss.named("linear")), self.frame.transform(mixed)
 
 
 @compiled(types.Tuple((types.boolean[::1], _f8[::1]))(_f8[::1], _f8[:, ::1], types.boolean[::1]))

@@ -213,7 +213,7 @@ def _robust_pose(task: _Task, theta: Array | None) -> RelativePose:
     model, frame = task.model, task.frame
     x = task.matches()
     depths = Depths(model, frame, x)
-    fit = fit_robust(model, frame, task.a, task.b, task.settings, theta, depths.likely, x)
+    fit = fit_robust(model, frame, task.a, task.b, task.settings, theta, depths, x)
     if fit is None or (not fit.chance < 0.0 and not _on_a_line(task, fit)):
         return _nothing(task, time.perf_counter() - began, fit)
     voters = np.flatnonzero(fit.inliers)

@@ -10,8 +10,9 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    the smooth truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there has 90 %,
    and at 5 sigma the loss has 99 %. The loss fades out at the cut, so one match changes little. Noise, inliers and
    model are updated in turn until the inliers no longer change, so the result depends on the matches, not on the path.
+   Of a pose the depths count as well, and EM finds where everything agrees (`membership`), before one solve.
 5. If the first of these solves moves by more than a standard error, and for every F, whose inliers nothing else
-   confirms, the best of the surrounding minima is sought (`_explore`).
+   confirms, the best of the surrounding minima is sought (`search.explore`, `Membership.likeliest`).
 6. The consensus is compared with chance (`consensus.log_chance`).
 
 Of very many matches a random sample leads near the solution. Noise, width, inliers and model then follow once from
@@ -24,7 +25,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -46,18 +46,18 @@ from .consensus import (
     significance,
     squared_movement,
 )
+from .depths import Depths
 from .matches import extent
+from .membership import Membership
 from .models import Frame, Model, two_view_problem
 from .result import error_norms, residual_norms
-from .search import FINE, Pool, candidates, find, levels_from, settle
+from .search import FINE, Pool, explore, find, levels_from, settle
 from .settings import Settings
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Points = NDArray[Any]
 
-Believe = Callable[[Array, Array, Flags, float], Flags]
-"""``(theta, matches in the model's coordinates, inliers, threshold) -> inliers``: what else an inlier must satisfy."""
 _SQUARES = Loss.named("linear")
 
 COARSE = 0.003
@@ -76,7 +76,6 @@ exchange matches at the limits of likely depths for ever."""
 _ROUGH = 1.0  # the same for a sample, whose model is only a start
 _TURNS, _FEW_TURNS = 12, 4  # of noise, inliers and model, at the end and before it; four or five are usual
 _WIDE = 1.4  # scale of the loss, in thresholds, until it is chosen
-_SAMPLES = 128  # minimal samples of the inliers, of which three are followed
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ def fit_robust(
     x2: Points,
     settings: Settings,
     initial: Array | None = None,
-    believe: Believe | None = None,
+    depths: Depths | None = None,
     x: Array | None = None,
 ) -> Fit | None:
     """Fit a model to matches with outliers; None if no candidate was found.
@@ -168,12 +167,12 @@ def fit_robust(
     Parameters
     ----------
     initial : point of the model's manifold that replaces the search.
-    believe : further condition on inliers.
+    depths : of the points of a pose; inliers must be at likely ones.
     x : (N, 4) the matches once more, as float64, if they are there.
     """
     began = time.perf_counter()
     x = np.concatenate([x1, x2], axis=1, dtype=np.float64) if x is None else x
-    task = _Task(model, frame, x1, x2, x, settings, believe, began)
+    task = _Task(model, frame, x1, x2, x, settings, depths, began)
     task = replace(task, still=_STILL) if task.many else task
     some = task.some()
     if some is not None:
@@ -208,7 +207,7 @@ class _Task:
     x: Array
     """(N, 4) matches."""
     settings: Settings
-    believe: Believe | None
+    depths: Depths | None
     began: float
     still: float = 0.0
     """Squared standard errors that a turn moves the model by, at which turns end; 0: when the inliers stay the same."""
@@ -236,7 +235,7 @@ class _Task:
     @property
     def lonely(self) -> bool:
         """Whether only the distance from a line identifies inliers."""
-        return self.believe is None and self.model.freedom == 1
+        return self.depths is None and self.model.freedom == 1
 
     @property
     def many(self) -> bool:
@@ -245,7 +244,7 @@ class _Task:
 
     def inliers(self, errors: Array, theta: Array, cut: float) -> Flags:
         """(N,) which matches agree with a model."""
-        return _inliers(errors, theta, self.local, cut, self.believe)
+        return _inliers(errors, theta, self.local, cut, self.depths)
 
     def solve(self, columns: list[Points], start: Array, loss: Loss, levels: int, last: bool = True) -> Result:
         """Solve on these matches in the time that is left."""
@@ -280,7 +279,9 @@ class _Task:
                 cut = estimate_threshold(error_norms(result), cut, model.freedom)
                 result = self.solve(both, result.x, as_loss(settings.loss, cut), 2, last=False)
             theta = result.x
-        return self._in_turn(_Near(theta, cut, as_loss(settings.loss, cut), result, starts), pool)
+        near = _Near(theta, cut, as_loss(settings.loss, cut), result, starts)
+        agreed = None if self.depths is None else self._agreed(near, self.depths)
+        return self._in_turn(near, pool) if agreed is None else agreed
 
     def _in_turn(self, near: _Near, pool: Pool) -> _Near:
         """Noise, inliers and model in turn, until the inliers, or the model, no longer change."""
@@ -293,7 +294,7 @@ class _Task:
             last, errors = errors, residual_norms(self.squares, theta) if turn else errors
             moved = math.inf if before is None else squared_movement(last[before], errors[before], cut, model)
             if turn == 1 and (self.lonely or moved > 1.0):
-                theta, moved = _explore(pool, theta, cut, self.believe, settings.rng), math.inf
+                theta, moved = explore(pool, theta, cut, settings.rng), math.inf
                 errors = residual_norms(self.squares, theta)
             if moved < self.still:
                 break
@@ -310,6 +311,20 @@ class _Task:
             near = self.solved(inliers, theta, cut, as_loss(settings.loss, wide * cut), near.starts)
             theta, before = near.theta, inliers
         return near
+
+    def _agreed(self, near: _Near, depths: Depths) -> _Near | None:
+        """The solve on the inliers of the pose on which noise, memberships and depths agree; None: they do not."""
+        membership = Membership(self.model, self.frame, self.x, self.local, depths)
+        agreed = membership.likeliest(near.theta, near.cut, self.settings.threshold is not None)
+        if agreed is None:
+            return None
+        theta, cut = agreed.theta, self.settings.threshold or inlier_quantile(self.model.freedom) * agreed.sigma
+        errors = residual_norms(self.squares, theta)
+        wide = self.width(errors, theta, cut)
+        inliers = self.inliers(errors, theta, wide * cut)
+        if inliers.sum() <= self.model.dim:
+            return None
+        return self.solved(inliers, theta, cut, as_loss(self.settings.loss, wide * cut), near.starts)
 
     def finished(self, near: _Near) -> Fit:
         """The fit from a model near the solution."""
@@ -363,38 +378,10 @@ class _Task:
         """Scale of the last loss, in thresholds, chosen on some of the matches."""
         some = slice(None, None, max(1, len(errors) // (2 * ENOUGH)))
         errors, x, local = errors[some], self.x[some], np.ascontiguousarray(self.local[some])
-        near = np.flatnonzero(_inliers(errors, theta, local, WIDTHS[-1] * cut, self.believe))
+        near = np.flatnonzero(_inliers(errors, theta, local, WIDTHS[-1] * cut, self.depths))
         return best_width(x[near], errors[near], theta, cut, self.settings.loss, self.model, self.frame)
 
 
-def _inliers(errors: Array, theta: Array, local: Array, cut: float, believe: Believe | None) -> Flags:
+def _inliers(errors: Array, theta: Array, local: Array, cut: float, depths: Depths | None) -> Flags:
     inliers = errors < cut
-    return inliers if believe is None else believe(theta, local, inliers, cut)
-
-
-def _explore(pool: Pool, theta: Array, cut: float, believe: Believe | None, rng: np.random.Generator) -> Array:
-    """The best of the minima around a point, by the truncated errors of its inliers.
-
-    If a solve on the inliers moves far, the set of inliers depends on the point, and there are several minima. Models
-    of minimal samples of the inliers surround the point; each is refined on all inliers.
-    """
-
-    def judge(point: Array) -> tuple[float, Flags]:
-        errors = pool.errors(point)
-        inliers = _inliers(errors, point, pool.local, cut, believe)
-        return float(((errors[inliers] / cut) ** 2).sum() - inliers.sum()), inliers
-
-    lowest, inliers = judge(theta)
-    if inliers.sum() <= pool.model.dim:
-        return theta
-    some = Pool(pool.model, pool.frame, pool.x[inliers], rng)
-    for point in candidates(some, _SAMPLES, cut, rng):
-        point = some.walk_to(point, cut, some.n, 5)
-        for _ in range(2):
-            near = judge(point)[1]
-            if near.sum() > pool.model.dim:
-                point = pool.walk_on(point, pool.x[near], 2.0 * cut, 4)
-        cost = judge(point)[0]
-        if cost < lowest:
-            theta, lowest = point, cost
-    return theta
+    return inliers if depths is None else depths.likely(theta, local, inliers, cut)

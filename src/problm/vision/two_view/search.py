@@ -46,6 +46,8 @@ _LOCAL = 600  # number of matches on which candidates are refined
 _JUDGES = 2000  # number of matches on which they are compared
 FINE = 0.25
 """Narrow width of the scores of a search without a threshold, relative to the wide one."""
+SAMPLES = 128
+"""Minimal samples of the inliers that surround a model."""
 _ALIKE = 0.5  # share of common inliers, of all inliers of two candidates, from which they count as one
 _RIVALS = 4  # candidates that are kept
 _RIVAL = 0.8  # depth of the score, relative to the best, down to which other candidates are kept
@@ -119,18 +121,9 @@ class Pool:
         costs = np.empty(len(points))
         model = self.model
         descend(
-            self.calls,
-            self.evaluator,
-            model.dim,
-            model.components,
-            table,
-            m,
-            *self.changes,
-            points,
-            scales,
-            steps,
+            self.calls, self.evaluator, model.dim, model.components, table, m, *self.changes, points, scales, steps,
             costs,
-        )
+        )  # fmt: skip
         return costs
 
     def judge(self, theta: Array, threshold: float, most: int = _JUDGES) -> tuple[float, NDArray[np.bool_]]:
@@ -363,6 +356,34 @@ def _settle(pool: Pool, theta: Array, coarse: float) -> tuple[Array, float]:
             break
         theta = pool.walk_to(theta, cut, 2000, 5)
     return theta, cut
+
+
+def explore(pool: Pool, theta: Array, cut: float, rng: np.random.Generator) -> Array:
+    """The best of the minima around a point, by the truncated errors of its inliers.
+
+    If a solve on the inliers moves far, the set of inliers depends on the point, and there are several minima. Models
+    of minimal samples of the inliers surround the point; each is refined on all inliers.
+    """
+
+    def judge(point: Array) -> tuple[float, NDArray[np.bool_]]:
+        errors = pool.errors(point)
+        inliers = errors < cut
+        return float(((errors[inliers] / cut) ** 2).sum() - inliers.sum()), inliers
+
+    lowest, inliers = judge(theta)
+    if inliers.sum() <= pool.model.dim:
+        return theta
+    some = Pool(pool.model, pool.frame, pool.x[inliers], rng)
+    for point in candidates(some, SAMPLES, cut, rng):
+        point = some.walk_to(point, cut, some.n, 5)
+        for _ in range(2):
+            near = judge(point)[1]
+            if near.sum() > pool.model.dim:
+                point = pool.walk_on(point, pool.x[near], 2.0 * cut, 4)
+        cost = judge(point)[0]
+        if cost < lowest:
+            theta, lowest = point, cost
+    return theta
 
 
 def levels_from(errors: Array, cut: float) -> int:

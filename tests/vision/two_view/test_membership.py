@@ -1,0 +1,84 @@
+"""EM for poses: one end from all starts, whatever the matches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import problm
+from problm.vision.two_view.depths import Depths
+from problm.vision.two_view.membership import Membership
+from problm.vision.two_view.models import ESSENTIAL, Frame
+from problm.vision.two_view.simulate import TwoViews, two_views
+
+Array = NDArray[np.float64]
+
+
+def mixture(views: TwoViews) -> tuple[Membership, Array]:
+    x = np.concatenate([views.x1, views.x2], axis=1)
+    frame = Frame(np.linalg.inv(views.K), np.linalg.inv(views.K))
+    depths = Depths(ESSENTIAL, frame, x)
+    pose = np.concatenate([views.R.ravel(), views.t / np.linalg.norm(views.t)])
+    return Membership(ESSENTIAL, frame, x, frame.transform(x), depths), pose
+
+
+class TestAgree:
+    @pytest.mark.parametrize("seed", range(6))
+    def test_ends_at_one_pose_from_many_starts(self, seed: int) -> None:
+        membership, pose = mixture(two_views(600, inliers=0.4, noise=0.5, seed=900 + seed))
+        rng = np.random.default_rng(seed)
+        cuts = (1.2, 1.5, 2.0, 1.0, 1.8)
+        starts = [pose, *(ESSENTIAL.retract(pose, 5e-4 * rng.normal(size=5)) for _ in range(4))]
+        ends = [membership.agree(start, cut, False) for start, cut in zip(starts, cuts, strict=True)]
+        assert all(end is not None for end in ends)
+        poses = np.array([end.theta for end in ends if end is not None])
+        assert np.abs(poses - poses[0]).max() < 1e-6
+        noise = [end.sigma for end in ends if end is not None]
+        assert np.ptp(noise) < 1e-4
+        assert 0.4 < noise[0] < 0.6
+
+    def test_measures_the_noise_whatever_the_share_of_wrong_matches(self) -> None:
+        for share in (0.3, 0.6, 1.0):
+            membership, pose = mixture(two_views(1500, inliers=share, noise=0.8, seed=31))
+            end = membership.agree(pose, 3.0, False)
+            assert end is not None
+            assert abs(end.sigma - 0.8) < 0.08
+
+    def test_keeps_a_given_threshold(self) -> None:
+        membership, pose = mixture(two_views(600, inliers=0.5, noise=0.5, seed=5))
+        end = membership.agree(pose, 2.5, True)
+        assert end is not None
+        assert abs(end.sigma - 1.0) < 1e-12
+
+    def test_exact_matches_have_some_noise(self) -> None:
+        membership, pose = mixture(two_views(300, inliers=0.6, noise=0.0, seed=6))
+        end = membership.agree(pose, 1e-3, False)
+        assert end is not None
+        assert end.sigma > 0.0
+        assert np.abs(end.theta - pose).max() < 1e-8
+
+    def test_a_pose_without_matches_agrees_with_nothing(self) -> None:
+        membership, pose = mixture(two_views(40, inliers=1.0, noise=0.3, seed=7))
+        assert membership.likeliest(ESSENTIAL.retract(pose, np.array([0.0, 1.0, 0.5, 0.0, 0.0])), 1e-6, True) is None
+
+
+def test_the_limit_of_likely_depths_is_not_a_matter_of_rounding() -> None:
+    rng = np.random.default_rng(3)
+    for seed in range(12):
+        membership, pose = mixture(two_views(1500, inliers=0.4, noise=2.0, seed=1200 + seed))
+        flags = []
+        for cut in 5.0 * (1.0 + 1e-12 * rng.normal(size=6)):
+            errors = np.abs(membership.problem.residuals(pose)[:, 0])
+            flags.append(membership.depths.likely(pose, membership.rays, errors < cut, cut))
+        assert all(np.array_equal(flags[0], other) for other in flags[1:])
+
+
+def test_poses_do_not_depend_on_the_seed() -> None:
+    moved = 0
+    for seed in range(12):
+        v = two_views(500, inliers=0.4, noise=1.0, seed=2600 + seed)
+        poses = [problm.essential_matrix(v.x1, v.x2, v.K, rng=k) for k in range(3)]
+        errors = [max(p.rotation_error(v.R), p.translation_error(v.t)) for p in poses]
+        moved += max(errors) - min(errors) > 0.1 * min(errors)
+    assert moved <= 1
