@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from problm.kernels.kernel import EVALUATOR, address_of, describe
+from problm.linalg.polynomial import real_roots
 from problm.manifolds import essential_point, rotation_exp, skew
 from problm.vision.two_view import candidates as hy
 from problm.vision.two_view import models as tv
 from problm.vision.two_view.minimal import five_point, four_point, null_space, seven_point
-from problm.vision.two_view.polynomial import real_roots
 from problm.vision.two_view.pose import choose_pose, decompose_essential
 from problm.vision.two_view.simulate import two_views
 

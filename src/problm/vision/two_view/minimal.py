@@ -22,8 +22,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...jit import types
+from ...linalg.polynomial import real_roots
 from ...manifolds import compiled, internal
-from .polynomial import real_roots
 
 _f8, _i8 = types.float64, types.int64
 

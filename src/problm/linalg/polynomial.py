@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...jit import types
-from ...manifolds import compiled, internal
+from ..jit import types
+from ..jit.njit import njit, part
 
 _f8, _i8 = types.float64, types.int64
+_compiled = {"nogil": True, "error_model": "numpy"}
 
 
-@internal
+@part(**_compiled, fastmath=False)
 def _sign_changes(quotients, last, x):  # type: ignore[no-untyped-def]
     """Sign changes of the Sturm chain at x, by its recurrence from the last member up."""
     n = quotients.shape[0]
@@ -23,7 +24,7 @@ def _sign_changes(quotients, last, x):  # type: ignore[no-untyped-def]
     return changes
 
 
-@internal
+@part(**_compiled, fastmath=False)
 def _middle(lo, hi):  # type: ignore[no-untyped-def]
     """Where to cut a bracket. Roots crowd around zero while Cauchy's bound is far out: halve its logarithm first."""
     if hi - lo <= 8.0:
@@ -35,7 +36,7 @@ def _middle(lo, hi):  # type: ignore[no-untyped-def]
     return -np.sqrt(max(-hi, 0.25) * -lo)
 
 
-@compiled(_i8(_f8[::1], _f8[::1]))
+@njit(_i8(_f8[::1], _f8[::1]), any_types=True, **_compiled)
 def real_roots(p, roots):  # type: ignore[no-untyped-def]
     """Real roots of the polynomial with ascending coefficients ``p``, written to ``roots``; returns their number.
 
@@ -117,7 +118,7 @@ def real_roots(p, roots):  # type: ignore[no-untyped-def]
     return count
 
 
-@internal
+@part(**_compiled, fastmath=False)
 def _polish(p, n, lo, hi):  # type: ignore[no-untyped-def]
     """The one root of p in (lo, hi): Newton's steps, bisection where they leave the bracket."""
     flo = p[n]
