@@ -51,6 +51,7 @@ READ = {
     "extremes": lambda t, x, y: jnp.maximum(t[0] * x, t[1]) - jnp.abs(t[2] - y) + jnp.arctan2(t[3], x),
     "unpacked": lambda t, x, y: (lambda a, b, c, d, e: a * x + b * x**2 + c * d + e - y)(*t),
     "reduced": lambda t, x, y: jnp.stack([x, y, x * y], 1).sum(1) * t.sum() + jnp.max(jnp.stack([x, y]), 0) * t[0],
+    "softplus": lambda t, x, y: t[0] * jax.nn.softplus((x - t[1]) / t[2]) + jax.nn.relu(x - 0.3 * t[3]) - y,
     "bumps": bumps, "rotated": rotated, "chosen": chosen, "unrolled": unrolled,
 }  # fmt: skip
 LEFT = {
@@ -65,7 +66,6 @@ LEFT = {
     "full length": lambda t, x, y: t[0] * x + jnp.asarray(np.arange(N)) - y,
     "single precision": lambda t, x, y: (t[0] * x).astype(jnp.float32) - y,
     "indices from the data": lambda t, x, y: t[x.astype(int)] * x - y,
-    "derivative of its own": lambda t, x, y: jax.nn.softplus(t[0] * x) - y,
     "no derivative": lambda t, x, y: jax.lax.stop_gradient(t[0]) * x + t[1] - y,
     "unknown length": lambda t, x, y: jax.lax.while_loop(lambda s: (s < 9.0).any(), lambda s: s + t[0], x) - y,
 }
@@ -166,6 +166,18 @@ def test_the_users_loss_and_manifold_stay_in_jax():
     x, y = data()
     fit = problm.least_squares(READ["decay"], np.ones(3), data=(x, y), loss=lambda z: (jnp.log1p(z), 1.0 / (1.0 + z)))
     assert isinstance(fit.problem, DeviceProblem)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_a_derivative_of_the_users_own_is_kept(factor):
+    @jax.custom_jvp
+    def square(u):
+        return u * u
+
+    square.defjvps(lambda du, _, u: factor * 2.0 * u * du)
+    x, y = data()
+    fit = problm.least_squares(lambda t, x, y: square(t[0] * x) + t[1] - y, np.ones(2), data=(x, y), max_iter=3)
+    assert isinstance(fit.problem, CompiledProblem if factor == 1.0 else DeviceProblem)
 
 
 def test_another_device_stays_in_jax(monkeypatch):

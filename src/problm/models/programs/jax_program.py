@@ -8,8 +8,8 @@ steps. `record` asks JAX for the function's program (``jax.make_jaxpr``, which c
 The program is repeated for two rows with different variables. If the second row's result is the first one's with the
 other variables, a row depends on itself only. The program for all rows must be the same, apart from the number of rows
 in its shapes, so that nothing hangs on that number. Whatever else a program contains raises `TraceError`, and the
-function runs in JAX (`problm.problems.backends`): loops of unknown length, indices from the data, single precision,
-derivatives of the user's own.
+function runs in JAX (`problm.problems.backends`): loops of unknown length, indices from the data, single precision. If
+a part has a rule for its derivative, the caller compares derivatives as well.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from .rows import ROWS, RecordedRows, Values, independent_rows, nodes, variables
 _MOST = 20_000
 """Largest number of nodes in an array, and of equations that are read."""
 _Params = dict[str, Any]
+_OWN_DERIVATIVE = "custom_jvp_call"
+"""A function with a rule for its derivative, such as ``softplus``."""
 
 
 def record(fun: Callable[..., Any], dim: int, columns: Sequence[Values], jax: Any) -> RecordedRows:
@@ -66,8 +68,9 @@ def record(fun: Callable[..., Any], dim: int, columns: Sequence[Values], jax: An
         raise TraceError("the function depends on the number of rows")
     theta = np.array([parameter(a) for a in range(dim)], dtype=object)
     rows = variables([c.shape[1:] for c in columns])
-    (found,) = _Reader().run(small.jaxpr, small.consts, [theta, *rows])
-    return RecordedRows(independent_rows(found, sum(c.size for c in rows) // ROWS))
+    reader = _Reader()
+    (found,) = reader.run(small.jaxpr, small.consts, [theta, *rows])
+    return RecordedRows(independent_rows(found, sum(c.size for c in rows) // ROWS), reader.own_derivatives)
 
 
 class _Comparison:
@@ -94,7 +97,11 @@ class _Comparison:
         if a.primitive is not b.primitive or len(a.invars) != len(b.invars) or len(a.outvars) != len(b.outvars):
             return False
         self._same.update(zip(a.outvars, b.outvars, strict=True))
-        return all(map(self._input, a.invars, b.invars)) and self._parameter(a.params, b.params)
+        if a.primitive.name == _OWN_DERIVATIVE:  # the rest are functions, which are made for each call
+            same = self._parameter(a.params["call_jaxpr"], b.params["call_jaxpr"])
+        else:
+            same = self._parameter(a.params, b.params)
+        return same and all(map(self._input, a.invars, b.invars))
 
     def _input(self, a: Any, b: Any) -> bool:
         if hasattr(a, "val") or hasattr(b, "val"):  # numbers in the program
@@ -118,6 +125,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._left = _MOST
+        self.own_derivatives = False
 
     def run(self, program: Any, constants: Sequence[Any], inputs: Sequence[Values]) -> list[Values]:
         """The results of a program."""
@@ -138,7 +146,8 @@ class _Reader:
         self._left -= 1 + sum(int(np.prod(v.aval.shape)) for v in equation.outvars)
         if self._left < 0:
             raise TraceError("the program is long")
-        if name in ("jit", "pjit", "closed_call"):
+        self.own_derivatives |= name == _OWN_DERIVATIVE
+        if name in ("jit", "pjit", "closed_call", _OWN_DERIVATIVE):
             inner = params.get("jaxpr") or params["call_jaxpr"]
             return self.run(inner.jaxpr, inner.consts, inputs)
         if name == "scan":

@@ -30,10 +30,12 @@ class RecordedRows:
     """Residuals of a row as expressions of parameters and columns: a model for `problm.problems.rows.CompiledModel`."""
 
     residuals: tuple[Expression, ...]
+    own_derivatives: bool = False
+    """Whether the function has rules for its derivatives, which must be compared with those of the expressions."""
     _made: dict[int, Any] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RecordedRows, (self.residuals,)  # programs are recreated
+        return RecordedRows, (self.residuals, self.own_derivatives)  # programs are recreated
 
     def residual_kernel(self, shapes: Sequence[int], n_parameters: int, loss: Loss, threads: int | None) -> Kernel:
         """The kernel of these residuals, made once; see `problm.models.model.Model.residual_kernel`."""

@@ -75,13 +75,17 @@ def _model(
 
 
 def _same(model: Any, fun: Any, points: Sequence[Theta], columns: Columns, dim: int, loss: Loss) -> bool:
-    """Whether the compiled model has the function's values in some rows."""
+    """Whether the compiled model has the function's values in some rows, and its derivatives if it has its own."""
     rows = tuple(c[:: max(1, len(c) // ROWS)][:ROWS] for c in columns)
     compiled = CompiledModel(model, dim, loss).prepared(points, rows, together=False)
-    problem, original = compiled.problem(rows), jax.jit(fun)
-
-    def values(theta: Theta) -> list[Any]:
-        found = np.asarray(original(np.asarray(theta, dtype=np.float64), *rows))
-        return [found.reshape(len(found), -1)]
-
-    return all(agree([np.asarray(problem.residuals(theta))], values(theta)) for theta in points)
+    problem = compiled.problem(rows)
+    functions = [(jax.jit(fun), problem.residuals)]
+    if model.own_derivatives:
+        functions.append((jax.jit(jax.jacfwd(fun)), problem.jacobian))
+    for theta in points:
+        for original, of_model in functions:
+            found = np.asarray(of_model(theta))
+            expected = np.asarray(original(np.asarray(theta, dtype=np.float64), *rows))
+            if not agree([found], [expected.reshape(found.shape)]):
+                return False
+    return True
