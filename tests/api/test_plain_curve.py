@@ -47,6 +47,27 @@ def test_it_has_the_bits_of_the_general_way(jac, weighted, absolute, seed):
     np.testing.assert_allclose(found[1], general.covariance, rtol=1e-13)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_formula_has_the_bits_of_the_general_way(weighted, seed):
+    x, y = points(seed=seed)
+    model = problm.formula("a*(1 - exp(-k*x)) + c")
+    sigma = np.linspace(0.05, 0.1, len(x)) if weighted else None
+    found = plain_fit(model, x, y, [1.0, 1.0, 0.0], sigma, weighted, None)
+    assert isinstance(found, tuple)
+    general = fit(model, x, y, [1.0, 1.0, 0.0], sigma, absolute_sigma=weighted, certificate="bound")
+    np.testing.assert_array_equal(found[0], general.x)
+    np.testing.assert_allclose(found[1], general.covariance, rtol=1e-13)
+
+
+def test_a_formula_from_a_singular_start_is_handed_over(monkeypatch):
+    kinds = handed_over(monkeypatch)
+    x, y = points()
+    popt, _ = problm.curve_fit(problm.formula("a*(1 - exp(-k*x)) + c"), x, y, [0.0, 1.0, 0.0])
+    assert kinds == [Steps]
+    np.testing.assert_allclose(popt, [2.0, 1.3, 0.4], atol=0.1)
+
+
 def test_a_linear_function_takes_one_step():
     rng = np.random.default_rng(3)
     x = np.linspace(-1.0, 2.0, 400)
@@ -140,7 +161,6 @@ def test_a_trial_outside_the_domain_is_handed_over(monkeypatch):
         lambda x, y: (rise, x, np.ma.array(y)),
         lambda x, y: (lambda x, a, k, c: rise(x, a, k, c).astype(np.float32), x, y),
         lambda x, y: (lambda x, a, k, c: list(rise(x, a, k, c)), x, y),
-        lambda x, y: (problm.formula("a*(1 - exp(-k*x)) + c"), x, y),
     ],
 )
 def test_what_is_not_plain_takes_the_general_way(change, monkeypatch):

@@ -1,4 +1,4 @@
-"""The short way of `curve_fit`: a NumPy function of few points, fitted without bounds or options.
+"""The short way of `curve_fit`: a NumPy function or formula of few points, fitted without bounds or options.
 
 Such a fit takes a dozen calls of the function, and the general way (`problm.api.curve_fit.fit`) as long again for what
 it does not need: checks of options, a result, its history. Here the same steps (`problm.solver.compiled.advance`) are
@@ -23,9 +23,11 @@ from ..linalg.cholesky_compiled import MOST_PARAMETERS, CompiledCholesky
 from ..linalg.dense import inverse_spd
 from ..linalg.normal import Normal
 from ..linalg.quadratic import NEAR
+from ..losses import as_loss
 from ..problems.backends import detect
 from ..problems.differences import LARGE, LONG, least_sizes
 from ..problems.numpy_function import FunctionProblem
+from ..problems.rows import CompiledModel
 from ..solver import rules
 from ..solver.options import Options
 from ..solver.termination import DIGITS, LAST_DIGITS
@@ -56,12 +58,11 @@ def plain_fit(
 
     Arguments as of `problm.curve_fit`.
     """
-    if type(f) is not FunctionType or (jac is not None and not callable(jac)) or detect(f) != "numpy":
+    compiled = p0 is not None and jac is None and hasattr(f, "curve_kernel")
+    plain = type(f) is FunctionType and (jac is None or callable(jac)) and detect(f) == "numpy"
+    if not (compiled or plain) or (p0 is None and f.__code__.co_flags & CO_VARARGS):
         return None
-    code = f.__code__
-    dim = code.co_argcount - 1 if p0 is None else np.size(p0)
-    if code.co_flags & CO_VARARGS and p0 is None:
-        return None
+    dim = f.__code__.co_argcount - 1 if p0 is None else np.size(p0)
     if type(xdata) is not np.ndarray or type(ydata) is not np.ndarray or xdata.shape[-1:] != ydata.shape:
         return None
     n, start = len(ydata), np.ones(dim) if p0 is None else np.array(p0)
@@ -80,6 +81,8 @@ def plain_fit(
 
     if not at_hand():
         return None
+    if compiled:
+        return _compiled_fit(f, (xdata, ydata) if sigma is None else (xdata, ydata, sigma), start, absolute)
     curve, steps = PlainCurve(f, jac, xdata, ydata, sigma), None
     try:
         normal = curve.begin(start)
@@ -98,7 +101,30 @@ def plain_fit(
         if steps is not None:
             error.add_note(f"problm: raised after {steps.count} iterations; best point: {steps.theta!r}")
         raise
-    return _ended(curve, steps, absolute)
+    return _ended(steps, absolute, None if curve.left is None else curve.normal)
+
+
+def _compiled_fit(
+    f: Any, columns: tuple[Array, ...], start: Array, absolute: bool
+) -> tuple[Array, Array] | Steps | None:
+    """The fit of a compiled model."""
+    from ..solver.compiled.advance import Steps
+    from ..solver.compiled.loop import take
+
+    if columns[0].ndim > 1:
+        return None
+    model = CompiledModel(f, len(start), as_loss("linear"), None, "plain" if len(columns) == 2 else "weighted")
+    problem = model.prepared([start], columns, together=True).problem(columns)
+    compiled = problem.for_compiled_loop()
+    if compiled is None or not problem.n <= min(problem.few, problem.digits_up_to):
+        return None
+    with np.errstate(all="ignore"):
+        normal = problem.linearize(start, 0, problem.n, outer=False, costs=None)
+        if not math.isfinite(normal.cost + sum(normal.gradient.tolist())):
+            return None
+        steps = Steps(problem.n, len(start), normal.cost, _LIMITS)
+        take(steps, compiled, start, normal)
+    return _ended(steps, absolute)
 
 
 def _are_deviations(sigma: Any, n: int) -> bool:
@@ -108,11 +134,11 @@ def _are_deviations(sigma: Any, n: int) -> bool:
     return bool(sigma.min() > 0.0) and math.isfinite(sigma.dot(sigma))
 
 
-def _ended(curve: PlainCurve, steps: Steps, absolute: bool) -> tuple[Array, Array] | Steps:
-    """Parameters and covariance if the steps have led to the minimum."""
+def _ended(steps: Steps, absolute: bool, linear: Normal | None = None) -> tuple[Array, Array] | Steps:
+    """Parameters and covariance if the steps have led to the minimum, as that of a ``linear`` function, or nearly."""
     x, n, cost, normal = steps.theta, steps.n, steps.cost, steps.normal
-    if curve.left is not None:
-        normal = curve.normal
+    if linear is not None:
+        normal = linear
     elif normal is None or not steps.count:
         return steps
     elif not rules.gradient_vanishes(steps.decrement, cost / n, DIGITS, steps.last_decrement):

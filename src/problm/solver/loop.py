@@ -87,7 +87,7 @@ def _solved(problem: Problem, theta: Theta, space: Space, options: Options, begu
         saver = Checkpoint(options.checkpoint, options.checkpoint_every)
         loop = saver.resumed(loop)
     if begun is not None:
-        begun.commit(loop, begun.theta, begun.previous, begun.normal, fused=False)
+        begun.commit(loop)
     if begun is not None and begun.interrupted:
         loop.linearize()
         status = Status.INTERRUPTED

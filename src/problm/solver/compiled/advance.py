@@ -220,6 +220,8 @@ class Steps:
         self.theta: Theta = None
         self.previous: Theta = None
         self.normal: Normal | None = None
+        self.fused = False
+        """Whether every trial was linearised."""
         self.interrupted = False
         """Whether Ctrl-C ended them."""
         self.history = np.empty((3, MOST + MOST_TRIALS + 1))
@@ -289,7 +291,7 @@ class Steps:
         linearized : sums at a point, which has been tried if ``cost`` is given; None to stop there.
         cost : the cost of a point; None if ``linearized`` computes it with the rest.
         """
-        self.theta, self.previous, self.normal = theta, None, normal
+        self.theta, self.previous, self.normal, self.fused = theta, None, normal, cost is None
         n, limits, step, history = self.n, self.limits, self.step, self.history
         work, largest = (self.trail, self.state, self.vectors, self.matrix, step), self.largest
         propose_next, judge_trial = propose.compiled, judge.compiled
@@ -318,12 +320,10 @@ class Steps:
             self.state[COST] = there.cost
             self._costs.append(there.cost)
 
-    def commit(self, run: Run, theta: Theta, previous: Theta, normal: Normal | None, fused: bool) -> bool:
-        """Bring the run to the point ``theta``, reached from ``previous`` and linearised, if ``normal`` is known.
-
-        ``fused`` says whether every trial was linearised. Returns whether a step was taken.
-        """
-        batch, t, n = run.batch, run.termination, self.n
+    def commit(self, run: Run) -> bool:
+        """Bring the run to the present point, which is linearised if ``normal`` is known; return whether a step was
+        taken."""
+        batch, t, n, fused = run.batch, run.termination, self.n, self.fused
         radius, length, value, small, short, agreed, blind, follows, decrement, taken, tried, failed, steps = (
             self.state[RADIUS : STEPS + 1].tolist()
         )
@@ -347,8 +347,8 @@ class Steps:
         if taken:
             t.small_changes, t.small_step = int(small), bool(short)
             t.model_agreed, t.blind, t.last_decrement = bool(agreed), int(blind), decrement
-            run.previous = previous
-            batch.arrive(theta, normal)
+            run.previous = self.previous
+            batch.arrive(self.theta, self.normal)
         run.last = (batch.theta, *self.trail) if follows else None
         batch.count_trials(int(steps + failed), None if fused else int(taken))
         return bool(taken > 0.0)
@@ -370,7 +370,7 @@ def take_steps(run: Run, system: QuadraticModel) -> bool:
     try:
         steps.take(run.batch.theta, system.normal, linearized, None if problem.fused else problem.cost)
     finally:  # also where the function raises
-        done = steps.commit(run, steps.theta, steps.previous, steps.normal, problem.fused)
+        done = steps.commit(run)
     return done
 
 

@@ -8,7 +8,10 @@ shrinks. `compiled_steps` takes such steps, with the same compiled passes and th
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ...jit import types
 from ...jit.addresses import address_of, call_encode, call_move
@@ -91,13 +94,19 @@ def take_steps(run: Run, system: QuadraticModel) -> bool:
     """Take steps from a point where all rows are linearised; return whether any were taken."""
     if system.singular:
         return False
-    batch, steps, normal = run.batch, Steps.of(run, system), system.normal
-    points = np.array([batch.theta, batch.theta])
-    gradient, hessian = normal.gradient.copy(), normal.hessian.copy()
+    steps = Steps.of(run, system)
     assert run.compiled is not None
+    take(steps, run.compiled, run.batch.theta, system.normal)
+    return steps.commit(run)
+
+
+def take(steps: Steps, compiled: tuple[Any, ...], theta: NDArray[np.float64], normal: Normal) -> None:
+    """Take steps from a linearised point of the problem with these arguments of `compiled_steps`."""
+    points = np.array([theta, theta])
+    gradient, hessian = normal.gradient.copy(), normal.hessian.copy()
     compiled_steps(
-        address_of(linearize_chunk, LINEARIZE), *run.compiled, points, steps.limits, gradient, hessian, steps.largest,
+        address_of(linearize_chunk, LINEARIZE), *compiled, points, steps.limits, gradient, hessian, steps.largest,
         steps.trail, steps.state, steps.vectors, steps.matrix, steps.step, steps.history,
     )  # fmt: skip
-    there = Normal(batch.n, float(steps.state[COST]), gradient, hessian, compiled=CompiledCholesky)
-    return steps.commit(run, points[0].copy(), points[1].copy(), there, fused=True)
+    steps.theta, steps.previous, steps.fused = points[0].copy(), points[1].copy(), True
+    steps.normal = Normal(steps.n, float(steps.state[COST]), gradient, hessian, compiled=CompiledCholesky)
