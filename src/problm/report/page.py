@@ -29,6 +29,9 @@ th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align
 th:first-child, td:first-child { text-align: left; }
 figure { margin: 1rem 0; } img { max-width: 100%; height: auto; border-radius: 4px; background: #fff; }
 figcaption, .note { color: var(--faint); font-size: .9rem; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
+.tiles div { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem; }
+.tiles b { display: block; font-size: 1.9rem; line-height: 1.3; } .tiles span { color: var(--faint); font-size: .9rem; }
 pre { background: var(--card); padding: .7rem; overflow-x: auto; border-radius: 4px; }
 """
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -66,6 +69,12 @@ def heading(text: str) -> str:
 
 def paragraph(text: str, note: bool = False) -> str:
     return f'<p class="note">{escape(text)}</p>' if note else f"<p>{escape(text)}</p>"
+
+
+def tiles(facts: Iterable[tuple[str, str]]) -> str:
+    """Few large figures, each with what it is."""
+    each = (f"<div><b>{escape(figure)}</b><span>{escape(text)}</span></div>" for figure, text in facts)
+    return f'<div class="tiles">{"".join(each)}</div>'
 
 
 def listing(text: str) -> str:

@@ -59,7 +59,7 @@ def command(
         voice.say(text_table(part))
         parts.append(part)
     seconds = time.perf_counter() - began
-    content = [page.paragraph(_NOTE, note=True)]
+    content = [page.tiles([p.headline() for p in parts]), page.paragraph(_NOTE, note=True)]
     for part in parts:
         content += part.html()
     written = folder.write("report.html", page.page("ProBLM demo", content))

@@ -74,6 +74,12 @@ class Part:
             for m in self.measured
         ]
 
+    def headline(self) -> tuple[str, str]:
+        """The first method's time, and how it compares with the last one's."""
+        first, last = self.measured[0], self.measured[-1]
+        against = f"{last.method}: {_told(last.seconds)}" + (", given up" if "given up" in last.note else "")
+        return _told(first.seconds), f"{self.title}. {against}"
+
     def html(self) -> list[str]:
         from ...report.plots import plot_curve, plot_result
 
@@ -86,6 +92,10 @@ class Part:
             caption = "Cost and batch size over time, residuals, correlations"
             parts.append(page.picture(page.figure_png(plot_result(self.result)), caption))
         return parts
+
+
+def _told(seconds: float) -> str:
+    return f"{1e3 * seconds:,.0f} ms" if seconds < 1.0 else f"{seconds:.1f} s"
 
 
 HEADER = ["method", "ms", "times ProBLM's", "cost above the best", "work"]
