@@ -9,6 +9,8 @@ import scipy.optimize
 import problm
 from problm.problems.numpy_function import FunctionProblem
 from problm.solver.result import Status
+from tests.helpers import random_problems, zoo
+from tests.helpers.polish import polished
 
 
 def peak(t, x, y):
@@ -199,3 +201,37 @@ def test_a_frequency_with_times_since_1970_is_no_false_success():
     phase = lambda t, x, y: t[0] * np.sin(t[1] * (x - 1.7e9) + t[2]) - y  # noqa: E731
     best = problm.least_squares(phase, [0.9, 0.7, 0.3], data=(x, y))
     assert not fit.success or fit.cost <= best.cost * 1.0001
+
+
+@pytest.mark.parametrize("seed", [9_200_153, 9_201_680])
+def test_errors_of_differences_do_not_hide_the_rest_of_a_valley(seed):
+    """Steps of differences grow with parameters that compensate each other: their errors hid 1.2 and 0.005 standard
+    errors, with distances of 6e-4 and 3e-5 claimed."""
+    fit = random_problems.make("ill_conditioned", seed)
+    found = zoo.problm(fit)
+    assert found.success
+    assert polished(fit, found.x).distance <= 1e-4
+
+
+def test_a_curved_way_to_infinity_is_no_minimum():
+    """a x / (b + x) + c with data like 1 / x: b vanishes, a and -c grow, and a + c stays."""
+    x = np.array([0.4, 0.9, 1.3, 2.1, 2.8, 3.9, 4.6])
+    y = 2.4 - 0.8 / x**1.6 + np.array([0.02, -0.03, 0.01, 0.03, -0.02, 0.01, -0.02])
+    fit = problm.least_squares(lambda t, x, y: t[0] * x / (t[1] + x) + t[2] - y, [2.6, 0.9, 0.3], data=(x, y))
+    assert not fit.certified
+    assert fit.status is Status.RUNS_AWAY
+
+
+def test_a_parameter_that_lost_its_size_keeps_its_slope():
+    """The second term has an amplitude of 1e26 and a rate of 34: its column is 1e-27 of the others, which the metric of
+    the damping, the largest column so far, must not round away from the decrement."""
+    x = np.array([1.79, 2.4, 3.1, 3.7, 4.2, 4.8])
+    y = 3.0 * np.exp(-0.5 * x) - 2.9e26 * np.exp(-34.0 * x) + 0.05 * np.array([1, -2, 1, 2, -1, -1])
+    two = lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] * np.exp(-t[3] * x) - y  # noqa: E731
+    fit = problm.least_squares(two, [1.4, 0.54, 1.0, 1.5], data=(x, y))
+    columns = np.stack([np.exp(-fit.x[1] * x), -fit.x[0] * x * np.exp(-fit.x[1] * x),
+                        np.exp(-fit.x[3] * x), -fit.x[2] * x * np.exp(-fit.x[3] * x)], axis=1)  # fmt: skip
+    unit = columns / np.linalg.norm(columns, axis=0)
+    r = two(fit.x, x, y)
+    cosine = np.linalg.norm(np.linalg.qr(unit)[0].T @ r) / np.linalg.norm(r)
+    assert not fit.certified or cosine <= 0.01 / np.sqrt(2) * 1.5

@@ -1,6 +1,6 @@
 """How far the word of a solver can be trusted, in parts.
 
-    python -m bench.studies.trust                             # all parts, about twenty minutes on one core
+    python -m bench.studies.trust                             # all parts, about eight minutes on one quiet core
     python -m bench.studies.trust --part rare --scale 0.05    # one part, a twentieth of its problems
 
 Writes ``bench/results/trust.md`` and ``trust.json``; parts that are not run again stay as they were. The seeds in

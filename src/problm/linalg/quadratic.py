@@ -93,7 +93,7 @@ class QuadraticModel:
         space: Space,
         scaling: Callable[[Array], Array | None],
         refine: Callable[[], Array | None] | None = None,
-        uncertainty: Callable[[], Array | None] | None = None,
+        uncertainty: Callable[[], tuple[Array, Array] | None] | None = None,
     ) -> None:
         self._begin(normal, theta, space, scaling)
         if self._free is None and space.x_scale is None:
@@ -162,7 +162,7 @@ class QuadraticModel:
                 self._known = damping, found
                 return self._known[1]
             self._scaled()
-        if damping == 0.0 and self._svd is None:
+        if damping == 0.0:
             x = self._gauss_newton
         elif self._svd is not None:
             left, values, right = self._svd  # in the units in which D is the identity
@@ -248,6 +248,15 @@ class QuadraticModel:
         x = parts / (values + _secular(values, parts, reach, 1e-300)[0])
         return float(x @ (parts - 0.5 * values * x))
 
+    def decrement_by(self, gradient: Array) -> float:
+        """Decrease of the mean cost that a Gauss-Newton step with this gradient (d,) of the total cost predicts."""
+        if self._factored is not None:
+            self._scaled()
+        part = self._scale / self.count * (gradient if self._free is None else gradient[self._free])
+        if self._inverse_root is None:
+            return 0.5 * float(part @ solve_unit(self._matrix, part)[0])
+        return 0.5 * float(np.square(part @ self._inverse_root).sum())
+
     def step_squared(self) -> float:
         """Squared length of the Gauss-Newton step in the scaled parameters."""
         if self._factored is not None:
@@ -304,7 +313,7 @@ class QuadraticModel:
         full[..., self._free] = part
         return full
 
-    def _refine(self, factor: Array | None, uncertainty: Callable[[], Array | None] | None) -> None:
+    def _refine(self, factor: Array | None, uncertainty: Callable[[], Any] | None) -> None:
         """Use the triangular factor of [J r], (d + 1, d + 1): singular values instead of their squares.
 
         The rank is that of the Jacobian with unit columns, not in the metric of the damping, whose columns may have
@@ -318,8 +327,8 @@ class QuadraticModel:
         left, values, right = np.linalg.svd(jacobian * (self._scale / root), full_matrices=False)
         level = _RANK * values[0]
         if values[-1] < _DOUBTFUL * values[0] and uncertainty is not None and (errors := uncertainty()) is not None:
-            errors = errors if self._free is None else errors[self._free]
-            level = max(level, float(np.linalg.norm(errors * self._scale)) / root)
+            norms = errors[0] if self._free is None else errors[0][self._free]
+            level = max(level, float(np.linalg.norm(norms * self._scale)) / root)
             self.rank_in_doubt = bool(values[-1] <= level)
             self.weak = level, values, self._full(right * self._scale)
         seen = values > _RANK * values[0]
@@ -329,17 +338,17 @@ class QuadraticModel:
             return
         left, values, right = left[:, :rank], values[:rank], right[:rank]
         self._inverse_root = right.T / values
+        inner = left.T @ factor[:, d] / root
+        self.least_curvature = float(values[-1]) ** 2
+        self.singular = rank < len(self._scale)
+        self._gauss_newton = self._inverse_root @ inner
+        self.decrement = 0.5 * float(inner @ inner)
         if self._diagonal is not None:
             left, values, right = np.linalg.svd(left * values @ (right / np.sqrt(self._diagonal)), full_matrices=False)
             kept = min(rank, int(np.count_nonzero(values)))  # columns of very different lengths may underflow
             left, values, right = left[:, :kept], values[:kept], right[:kept]
-        inner = left.T @ factor[:, d] / root
+            inner = left.T @ factor[:, d] / root
         self._svd = (inner, values, right.T)
-        self.least_curvature = float(values[-1]) ** 2
-        self.singular = rank < len(self._scale)
-        x = right.T @ (inner / values)
-        self._gauss_newton = x if self._diagonal is None else x / np.sqrt(self._diagonal)
-        self.decrement = 0.5 * float(inner @ inner)
 
     def _bounded(self, step: Array, damping: float, predicted: float, length: float) -> Proposal:
         """The damped step within the bounds: the minimum of the model over the box.

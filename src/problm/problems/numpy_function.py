@@ -100,6 +100,7 @@ class FunctionProblem(Problem):
         """Numbers of calls for residuals (without those for differences) and for Jacobians."""
         self._refused = refused or {}
         self.differences = differences or Differences("2-point" if callable(jac) else jac, dim, retract, limits)
+        self.by_differences = not callable(jac) and self.differences.scheme != "cs"
         self._last = None if known is None else (known[0], 0, self.n, 0, self.n, known[1])
         # About 1 MiB of Jacobian and temporaries per chunk. A quarter of it fits in the second-level cache but takes a
         # fifth longer, because of more calls (measured, N = 10^4 to 10^6); four times as much is slower again.
@@ -208,22 +209,26 @@ class FunctionProblem(Problem):
             sums += (white * np.repeat(squares, self.components)) @ white.T
         return sums
 
-    def uncertainty(self, theta: Theta, lo: int, hi: int) -> Array | None:
-        """Norms (d,) of the changes of the columns of the weighted Jacobian when the steps of the differences double.
+    def uncertainty(self, theta: Theta, lo: int, hi: int) -> tuple[Array, Array] | None:
+        """Norms (d,) of the changes of the columns of the weighted Jacobian, and changes (d,) of the gradient, when the
+        steps of the differences double.
 
-        They are as large as the error of forward differences, and three times that of central ones. None for exact
+        They are as large as the errors of forward differences, and three times those of central ones. None for exact
         derivatives.
         """
-        if self.jac is not None or self.differences.scheme == "cs":
+        if not self.by_differences:
             return None
-        squares = np.zeros(self.dim)
+        squares, gradient = np.zeros(self.dim), np.zeros(self.dim)
         for _, _, rows in self._chunks(lo, hi):
             residuals = self._residuals(theta, rows)
             change = as_dense(self._jacobian(theta, rows, residuals, 2.0) - self._jacobian(theta, rows, residuals))
             if not self.loss.is_linear:
-                change *= np.sqrt(self._weights(residuals))
+                root = np.sqrt(self._weights(residuals))
+                change *= root
+                residuals = residuals * root
             squares += np.einsum("ij,ij->i", change, change)
-        return np.sqrt(squares)
+            gradient += change @ residuals
+        return np.sqrt(squares), gradient
 
     def refine_derivatives(self) -> bool:
         """Switch from forward to central differences; return whether that was possible."""

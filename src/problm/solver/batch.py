@@ -109,8 +109,9 @@ class Batch:
             self.jacobian_calls += 1
         return triangle
 
-    def uncertainty(self) -> Array | None:
-        """Norms (d,) of the errors of the columns of the batch's Jacobian at theta; None if it is exact."""
+    def uncertainty(self) -> tuple[Array, Array] | None:
+        """Norms (d,) of the errors of the columns of the batch's Jacobian at theta, and errors (d,) of its gradient;
+        None if derivatives are exact."""
         errors = self.problem.uncertainty(self.theta, 0, self.size)
         if errors is not None:
             self.jacobian_rows += 2 * self.size

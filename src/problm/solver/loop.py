@@ -41,7 +41,8 @@ from .policies.acceptance import Step, Verdict
 from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run, Stop
-from .verification import MOST_ESCAPES, perfect, settled, verified, way_down, way_down_in_doubt
+from .termination import TOLERANCE
+from .verification import MOST_ESCAPES, hidden_by_errors, perfect, settled, verified, way_down, way_down_in_doubt
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -383,7 +384,7 @@ class Loop(Run):
         """Ask the problem for more accurate derivatives if finite differences may be why no step lowers the cost: the
         Gauss-Newton step still promises a decrease."""
         settled = self.system.decrement <= (self.options.ftol or rules.SMALL_CHANGE) * self.system.cost
-        if settled or not self.problem.refine_derivatives():
+        if (settled and hidden_by_errors(self) <= 0.1 * TOLERANCE) or not self.problem.refine_derivatives():
             return False
         self.refined = True
         self.begin_anew()

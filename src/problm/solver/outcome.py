@@ -14,11 +14,9 @@ from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run
 from .termination import DIGITS, TOLERANCE
-from .verification import endless, errors_hide_a_direction, perfect, sizes_at, still_falls
+from .verification import FAR, endless, errors_hide_a_direction, perfect, sizes_at, still_falls
 
 Array = NDArray[np.float64]
-_FAR = 10.0
-"""Growth since the start, as a factor, at which a parameter may count as running to infinity."""
 _GONE = 1e-10
 """Largest remaining share of its initial influence on the residuals at which a parameter counts as having lost it."""
 _NULL, _SEEN = 1e-12, 1e-8
@@ -94,7 +92,7 @@ def _honest(run: Run, status: Status) -> Status:
     minimum is one, and not the only one.
     """
     x, start, normal = run.batch.theta, run.start, run.system.normal
-    if run.batch.full and run.verified and endless(run, run.system):
+    if run.batch.full and (run.verified or status is Status.STALLED) and endless(run, run.system):
         return Status.RUNS_AWAY
     if status > 0 and run.batch.full and still_falls(run):
         status = Status.NOT_DETERMINED  # unless it falls on the way to infinity
@@ -109,7 +107,7 @@ def _honest(run: Run, status: Status) -> Status:
         return status  # a point of a manifold has no sizes
     before = run.problem.linearize(start, 0, run.problem.n, outer=False, costs=None).hessian
     sizes = sizes_at(run, start)
-    far = np.abs(x) > _FAR * np.maximum(np.abs(start), 1.0)
+    far = np.abs(x) > FAR * np.maximum(np.abs(start), 1.0)
     with np.errstate(all="ignore"):
         gone = _gone(before.diagonal() * sizes**2, normal.hessian.diagonal() * sizes**2)
     for j in np.flatnonzero(gone):

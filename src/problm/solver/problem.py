@@ -141,6 +141,8 @@ class Problem:
         return None
 
     # --- How good its derivatives are -------------------------------------------------------------------------------
+    by_differences: bool = False
+    """Whether derivatives are by differences, with errors that `uncertainty` tells."""
     learns: bool = False
     """Whether `linearize` learns curvature from the steps; they are then not extrapolated."""
 
@@ -153,8 +155,9 @@ class Problem:
         """Triangular factor (d + 1, d + 1) of the weighted [J r] of the blocks at [lo, hi); None if not available."""
         return None
 
-    def uncertainty(self, theta: Theta, lo: int, hi: int) -> Array | None:
-        """Norms (d,) of the errors of the columns of the weighted Jacobian; None if it is exact."""
+    def uncertainty(self, theta: Theta, lo: int, hi: int) -> tuple[Array, Array] | None:
+        """Norms (d,) of the errors of the columns of the weighted Jacobian, and errors (d,) of the gradient; None if
+        derivatives are exact."""
         return None
 
     def concentration(self, theta: Theta, lo: int, hi: int, root: Array) -> Array | None:
@@ -217,7 +220,7 @@ class Wrapper(Problem):
         self.robust = inner.robust
         self.few, self.least_batch, self.largest_batch = inner.few, inner.least_batch, inner.largest_batch
         self.jump, self.fused, self.learns = inner.jump, inner.fused, inner.learns
-        self.digits_up_to = inner.digits_up_to
+        self.digits_up_to, self.by_differences = inner.digits_up_to, inner.by_differences
         if type(inner).make_batch is not Problem.make_batch:
             raise TypeError(f"a {type(inner).__name__} makes its own batches and cannot be wrapped")
 
@@ -254,7 +257,7 @@ class Wrapper(Problem):
     def factor(self, theta: Theta, lo: int, hi: int) -> Array | None:
         return self.inner.factor(theta, lo, hi)
 
-    def uncertainty(self, theta: Theta, lo: int, hi: int) -> Array | None:
+    def uncertainty(self, theta: Theta, lo: int, hi: int) -> tuple[Array, Array] | None:
         return self.inner.uncertainty(theta, lo, hi)
 
     def concentration(self, theta: Theta, lo: int, hi: int, root: Array) -> Array | None:

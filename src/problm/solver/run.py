@@ -28,6 +28,8 @@ from .result import History, State, Status
 from .termination import Termination
 
 Array = NDArray[np.float64]
+_FEW = 100
+"""Number of iterations that a look elsewhere takes at most."""
 
 
 class Stop(Exception):
@@ -82,6 +84,8 @@ class Run:
         """The rows that told what a step over all rows leaves (`problm.solver.short_end`)."""
         self.start_squares: list[float] | None = None
         """Squares of the sizes of the parameters at the start (`problm.solver.verification.perfect`)."""
+        self.hidden: tuple[QuadraticModel | None, float] = (None, 0.0)
+        """A model, and the distance that errors of its derivatives hide (`problm.solver.verification`)."""
         self.escapes = 0
         """Number of saddle points left so far."""
         self.compiled = problem.for_compiled_loop() if self._unobserved() else None
@@ -95,6 +99,23 @@ class Run:
         run.history, run.began = self.history, self.began
         run.batch.residual_rows, run.batch.jacobian_rows = self.batch.residual_rows, self.batch.jacobian_rows
         return run
+
+    def from_elsewhere(self, start: Array, fixed: NDArray[np.bool_]) -> Theta:
+        """Where Levenberg-Marquardt leads from another start, in a few steps, if these parameters (d,) are fixed."""
+        quiet = replace(self.options, callback=None, checkpoint=None, max_iter=_FEW)
+        fixed = fixed if self.space.fixed is None else fixed | self.space.fixed
+        run = type(self)(self.problem, start, self.problem.n, FullBatch(), replace(self.space, fixed=fixed), quiet)
+        try:
+            while run.iterate() is None:
+                pass
+        except (Stop, ValueError):  # a limit, or the start has no finite cost
+            pass
+        self.batch.count_residuals(int(run.batch.residual_rows))
+        return run.batch.theta
+
+    def iterate(self) -> Status | None:
+        """Do one iteration (`problm.solver.loop`)."""
+        raise NotImplementedError
 
     def generator(self) -> np.random.Generator:
         """Random generator of the solve, created on first use."""

@@ -47,6 +47,7 @@ from .problem import Theta
 from .result import Status
 from .run import Run, Stop
 from .termination import TOLERANCE
+from .verification import hidden_by_errors
 
 Array = NDArray[np.float64]
 CONFIDENCE = 0.99
@@ -128,7 +129,7 @@ def take_last_step(run: Run, system: QuadraticModel) -> bool:
         sample = run.sample or Sample(run)
         _try_as_last(run, system, sample, sample.runs(run.batch.theta, second=False), None, anyway=False)
         return False  # steps that are judged by all rows follow
-    if not termination.one_step_left(system):
+    if not termination.one_step_left(system) or hidden_by_errors(run) > TOLERANCE:
         return False
     run.bound = termination.left_after(system)
     run.batch.move(run.problem.retract(run.batch.theta, system.step(0.0)[0]))

@@ -55,6 +55,14 @@ _DECADES = (1e2, 1e4, 1e6, 1e8)
 """More lengths if no residual depends on any parameter: the size of parameters that start at zero is not known."""
 _ON_AND_ON = (0.01, 0.1, 1.0, 10.0)
 """Lengths along which the cost of a model without a minimum falls, relative to the parameters."""
+_RELATIVE = 1e-5
+"""Relative error of derivatives by differences that is still possible where their steps are as long as they should be:
+1e-8 times the size of a parameter over the distance on which the model bends."""
+_FIRM = 1e-2
+"""Smallest pivot of H, scaled to a unit diagonal, at which errors of differences never matter."""
+_GROWN = 100.0
+FAR = 10.0
+"""Growth since the start, as a factor, at which a parameter may count as running to infinity."""
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -228,10 +236,53 @@ def still_falls(run: Run) -> bool:
     return run.system.singular and run.escapes >= MOST_ESCAPES and way_down(run, run.system) is not None
 
 
+def hidden_by_errors(run: Run) -> float:
+    """Distance in standard errors that errors of derivatives by differences hide at this point; 0 if they are exact.
+
+    A relative error e of the gradient along a direction with the singular value s moves the point where it vanishes by
+    e / s. It is measured where a relative error of `_RELATIVE` could matter, or where a parameter has left its start
+    so far behind that the lengths of steps no longer fit.
+    """
+    model = run.system
+    if run.problem.by_differences and run.hidden[0] is not model:
+        freedom, cost, hidden = run.termination.freedom, model.cost, 0.0
+        least = min(_FIRM, _RELATIVE / TOLERANCE * math.sqrt(freedom))
+        matters = model.least_curvature < least * least or _grown(run)
+        if matters and cost > 0.0 and isinstance(model.normal.hessian, np.ndarray):
+            errors = run.batch.uncertainty()
+            if errors is not None:
+                hidden = math.sqrt(freedom * max(model.decrement_by(errors[1]), 0.0) / cost)
+        run.hidden = model, hidden
+    return run.hidden[1]
+
+
+def _measured(run: Run) -> bool:
+    """Whether evaluations of the cost show a minimum, also along the directions whose slope errors hide: at a minimum
+    with a singular Jacobian, errors are large by the Gauss-Newton matrix, and small by the true curvature."""
+    model = run.system
+    if rounding(run, model.cost) > 0.01 * _MOST_NOISE * model.cost:
+        return False
+    return (run.verified or verified(run, model)) and way_down_in_doubt(run, model) is None
+
+
+def _grown(run: Run) -> bool:
+    """Whether a parameter is more than `_GROWN` times as large as at the start."""
+    start, theta = run.start, run.batch.theta
+    if not (isinstance(theta, np.ndarray) and theta.shape == (run.problem.dim,)):
+        return False
+    sizes = zip(theta.tolist(), start.tolist(), strict=True)
+    return any(abs(now) > _GROWN * max(abs(then), 0.01) for now, then in sizes)
+
+
 def errors_hide_a_direction(run: Run) -> bool:
     """Whether the model at the end of a solve rests on a direction that errors of its derivatives may have made up."""
-    if not run.keep_all_directions or perfect(run, run.system):
+    hidden = hidden_by_errors(run) > TOLERANCE
+    if not (hidden or run.keep_all_directions) or perfect(run, run.system):
         return False  # otherwise such directions do not count, or do not matter
+    if hidden and not _measured(run):
+        return True
+    if not run.keep_all_directions:
+        return False
     model = QuadraticModel(
         run.system.normal, run.batch.theta, run.space, run.damping.scaling, run.batch.factor, run.batch.uncertainty
     )
@@ -239,6 +290,28 @@ def errors_hide_a_direction(run: Run) -> bool:
 
 
 def endless(run: Run, model: QuadraticModel) -> bool:
+    """Whether the cost falls until parameters are many times as large as they are."""
+    return _falls_on(run, model) or (run.termination.distance(model) > TOLERANCE and _lower_far_out(run, model))
+
+
+def _lower_far_out(run: Run, model: QuadraticModel) -> bool:
+    """Whether the cost is lower with the parameter that grew most since the start at ten times its value, and the
+    others fitted to that: the way to infinity may be curved (as that of a and c in a x / (b + x) + c, if b vanishes).
+    """
+    theta, fixed = run.batch.theta, np.zeros(run.problem.dim, dtype=bool)
+    if not (isinstance(theta, np.ndarray) and theta.shape == fixed.shape) or len(theta) < 2 or run.space.bounded:
+        return False
+    growth = np.abs(theta) / np.maximum(sizes_at(run, run.start), 1e-300)
+    j = int(np.argmax(growth))
+    if not growth[j] > FAR:
+        return False
+    fixed[j] = True
+    away = np.where(fixed, FAR * theta, theta)
+    least = model.cost - 10.0 * rounding(run, model.cost)
+    return _cost(run, run.from_elsewhere(away, fixed)) < least
+
+
+def _falls_on(run: Run, model: QuadraticModel) -> bool:
     """Whether the cost falls along the Gauss-Newton step until parameters are many times as large as they are."""
     step, predicted, _ = model.step(0.0)
     length = float(np.abs(step / sizes_at(run, run.batch.theta)).max(initial=0.0))
