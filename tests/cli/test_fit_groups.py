@@ -39,6 +39,22 @@ def test_one_fit_for_each_group(plate):
     assert (plate / "out" / "fit.png").stat().st_size > 1000
 
 
+def test_names_of_ready_made_models_need_no_response(plate):
+    """The first columns that are not labels are x and y; mirrored curves do not occur, however they are written."""
+    for model, half in {
+        "logistic_4pl": ("ec50", [0.5, 2.0, 0.1]),
+        "resp ~ low + (high - low)/(1 + exp(-k*(log(dose) - m)))": ("m", np.log([0.5, 2.0, 0.1])),
+    }.items():
+        done = run("fit", "plate.csv", "-m", model, "--group", "well", "-o", "out", "--force", cwd=plate)
+        assert done.returncode == 0, done.stderr
+        groups = json.loads((plate / "out" / "result.json").read_text())["groups"].values()
+        np.testing.assert_allclose([g["parameters"][half[0]]["value"] for g in groups], half[1], rtol=0.4, atol=0.2)
+        assert all(g["parameters"]["slope" if "slope" in g["parameters"] else "k"]["value"] > 0 for g in groups)
+    done = run("fit", "plate.csv", "-m", "logistic_4p", "--no-output", cwd=plate)
+    assert done.returncode == 2
+    assert "did you mean 'logistic_4pl'?" in done.stderr
+
+
 def test_shared_parameters_and_strictness(plate):
     options = ("fit", "plate.csv", "-m", "resp ~ h*dose/(k + dose)", "--group", "well", "--no-output")
     done = run(*options, "--shared", "k", "--strict", cwd=plate)

@@ -370,3 +370,36 @@ def test_ready_made_models_take_columns_by_position():
         np.testing.assert_allclose(found, expected, rtol=1e-8)
     with pytest.raises(ValueError, match="does not name the column to fit, and the table has the columns a, b, c"):
         problm.fit(models.gaussian(), {"a": x, "b": y, "c": y})
+
+
+def test_terms_and_their_names():
+    """Terms add up to the curve; the heading names ready-made models only where they are unchanged."""
+    rng = np.random.default_rng(3)
+    x = np.linspace(0, 10, 300)
+    y = 3 * np.exp(-0.5 * ((x - 4) / 0.7) ** 2) + 0.2 * x + 1 + 0.05 * rng.standard_normal(300)
+    fit = problm.fit(problm.models.gaussian() + problm.models.line(), x, y)
+    parts = fit.components(x)
+    assert list(parts) == ["1: gaussian", "2: line"]
+    np.testing.assert_allclose(sum(parts.values()), fit.predict(x), rtol=1e-12)
+    assert fit.report().startswith("y ~ gaussian + line\n")
+    twisted = problm.fit(problm.models.gaussian() - 0.5 * problm.models.line(), x, y)
+    assert "exp(" in twisted.report().splitlines()[0]
+    np.testing.assert_allclose(sum(twisted.components(x).values()), twisted.predict(x), rtol=1e-12)
+    tied = problm.fit(problm.models.gaussian() + problm.models.line(), x, y, ties={"intercept": "5*slope"})
+    np.testing.assert_allclose(sum(tied.components(x).values()), tied.predict(x), rtol=1e-12)
+    with pytest.raises(TypeError, match="Python function"):
+        problm.fit(lambda x, a: a * x, x, y, p0=[1.0]).components(x)
+
+
+def test_derived_quantities_have_the_errors_of_a_tied_parameter():
+    rng = np.random.default_rng(4)
+    x = np.linspace(0, 10, 300)
+    y = 3 * np.exp(-0.5 * ((x - 4) / 0.7) ** 2) + 0.05 * rng.standard_normal(300)
+    fit = problm.fit("y ~ a*exp(-((x - m)/s)**2/2)", x, y)
+    area = fit.derived("a*s*sqrt(2*pi)")
+    by_area = problm.fit("y ~ area/(s*sqrt(2*pi))*exp(-((x - m)/s)**2/2)", x, y, p0=[5.0, 4.0, 0.7])
+    assert area.value == pytest.approx(by_area.params["area"].value, rel=1e-6)
+    assert area.error == pytest.approx(by_area.params["area"].error, rel=1e-5)
+    assert area.interval(0.9)[0] < area.value < area.interval(0.9)[1]
+    with pytest.raises(ValueError, match="'q' is not a parameter; they are a, m, s"):
+        fit.derived("2*q")

@@ -122,6 +122,7 @@ def command(
     fit.png to the output folder.
     """
     from ..data.tables import Reading  # these load SciPy, which --help does not need
+    from ..inference.shown import formula_of
     from .fit_columns import Input
 
     voice, folder = job.voice, job.folder(FILES, [file])
@@ -152,7 +153,7 @@ def command(
             found, rows = fit_formula(data, str(model), variables, (start, bounds, fix), absolute, options)
     result = found.result
     goodness = rows.goodness(found.model, result)
-    text = f"{found.model.response} ~ {found.model.expression}"
+    text = formula_of(found)
     voice.say(f"{text}    ({file})")
     voice.say(report(result, absolute=absolute, goodness=goodness))
     for warning in found.warnings:

@@ -75,7 +75,7 @@ def split_model(text: str, given: Input, variables: str | None) -> tuple[Model, 
     if "~" not in text:
         if ready := _ready_made(text):
             return _named_model(ready, None, given, variables)
-        raise Bad('--model: name the response on the left, for example "y ~ a*exp(-b*x) + c"')
+        raise Bad(f'--model: name the response on the left, for example "y ~ a*exp(-b*x) + c"{_near(text)}')
     try:
         text, words = with_words(text, present)
     except ValueError as error:
@@ -109,6 +109,15 @@ def split_model(text: str, given: Input, variables: str | None) -> tuple[Model, 
     if response not in present:
         raise Bad(f"--model: the response {response!r} is not a column of {given.file}: {_told(present)}")
     return model, [*(words.get(v, v) for v in chosen), response]
+
+
+def _near(text: str) -> str:
+    """A suggestion if a word looks like the name of a ready-made model."""
+    from .. import models
+    from ..support.suggest import suggest
+
+    words = [part.group(1) for part in map(_READY.fullmatch, text.split("+")) if part is not None]
+    return next((told for word in words if (told := suggest(word, models.__all__))), "")
 
 
 def _ready_made(right: str) -> list[tuple[str, str]] | None:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import bootstrap, compare, profile, saved, shown
-from .estimate import Estimate
+from .derived import derived
+from .estimate import Estimate, Parameter
 
 Array = NDArray[np.float64]
 
@@ -52,6 +53,24 @@ class Fit(Estimate):
     ) -> bootstrap.Bootstrap:
         """Repeat the fit on resampled data; see `problm.inference.bootstrap.bootstrap`."""
         return bootstrap.bootstrap(self, n, kind, groups=groups, rng=rng, workers=workers)
+
+    def derived(self, expression: str) -> Parameter:
+        """A quantity calculated from the parameters, with the error that follows from their covariance.
+
+        Examples
+        --------
+        >>> import numpy as np, problm
+        >>> rng = np.random.default_rng(0)
+        >>> x = np.linspace(0, 4, 400)
+        >>> fit = problm.fit("y ~ a*exp(-b*x)", x, 2.5 * np.exp(-1.3 * x) + 0.05 * rng.standard_normal(x.size))
+        >>> print(fit.derived("log(2)/b"))
+        log(2)/b = 0.5325 ± 0.0034
+        """
+        return derived(self, expression)
+
+    def components(self, x: Any) -> dict[str, Array]:
+        """Values at ``x`` of each term of a sum of models, by number and kind; they add up to `predict`."""
+        return shown.components(self, x)
 
     def report(self) -> str:
         """Return a page of text: outcome, statistics, parameters, correlations, warnings."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from html import escape
 from typing import Any
 
 import numpy as np
 
+from ..models.ready_made import CURVES
 from ..report.html import table
 from ..report.numbers import with_error
 from ..report.text import correlation_lines, parameter_lines, strong_correlations
@@ -14,9 +16,18 @@ from .estimate import Estimate
 
 
 def formula_of(fit: Estimate) -> str:
-    """The model as one line of text."""
+    """The model as one line of text: a sum of ready-made models by their names."""
+    terms = getattr(fit.model, "terms", ())
     expression = getattr(fit.model, "expression", None) or getattr(fit.model, "__name__", "function")
+    if terms and all(_unchanged(term) for term in terms):
+        expression = " + ".join(term.kind for term in terms)
     return f"{getattr(fit.model, 'response', None) or 'y'} ~ {expression}"
+
+
+def _unchanged(term: Any) -> bool:
+    """Whether a term is a ready-made model as it is, not a multiple of one."""
+    maker = CURVES.get(term.kind)
+    return maker is not None and not inspect.signature(maker).parameters and maker().body is term.body
 
 
 def _notes(fit: Estimate) -> list[str]:
@@ -115,16 +126,29 @@ def picture(fit: Estimate, level: float) -> Any:
     )  # fmt: skip
 
 
+def _terms(fit: Estimate) -> list[tuple[Any, Any]]:
+    """The terms of a sum, and the parameters of each."""
+    place, found = 0, []
+    for term in getattr(fit.model, "terms", ()) or (fit.model,):
+        count = len(term.parameters)
+        found.append((term, fit.values[place : place + count]))
+        place += count
+    return found
+
+
+def components(fit: Estimate, x: Any) -> dict[str, Any]:
+    """Values of each term at x."""
+    if not hasattr(fit.model, "terms"):
+        raise TypeError("components: the model is a Python function; write it as a sum of models or formulas")
+    return {
+        f"{k}: {term.kind or term.expression}": np.asarray(term(x, *values), dtype=np.float64)
+        for k, (term, values) in enumerate(_terms(fit), 1)
+    }
+
+
 def terms_of(fit: Estimate) -> list[tuple[str, Any]]:
     """Names and curves of the terms of a sum; peaks stand on the background, if there is one."""
-    terms = getattr(fit.model, "terms", ())
-    if len(terms) < 2 or fit.ties.texts:
-        return []
-    curves, place = [], 0
-    for term in terms:
-        values = fit.values[place : place + len(term.parameters)]
-        place += len(term.parameters)
-        curves.append((term, values))
+    curves = _terms(fit) if len(getattr(fit.model, "terms", ())) > 1 else []
     ground = [(t, v) for t, v in curves if t.kind.partition("(")[0] in _GROUNDS]
 
     def shown(term: Any, values: Any) -> Any:
