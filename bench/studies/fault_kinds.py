@@ -84,7 +84,7 @@ def full_disk(count: int, folder: Path, rng: random.Random) -> dict[str, Any]:
 def changing_files(count: int, folder: Path, rng: random.Random) -> dict[str, Any]:
     """Files that are changed, cut short or replaced by others at a random moment of a solve that reads them."""
     names = [folder / "x.npy", folder / "y.npy"]
-    mine, other = rows(1), rows(2)
+    mine, other = rows(1, 60_000), rows(2, 60_000)
 
     def write(data: Data) -> None:
         for path, column in zip(names, data, strict=True):

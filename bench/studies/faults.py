@@ -1,6 +1,6 @@
 """Faults at random moments, many times, and what came of each.
 
-    python -m bench.studies.faults                         # all of them, a quarter of an hour
+    python -m bench.studies.faults                         # all of them, some minutes on a quiet machine
     python -m bench.studies.faults kill interrupt --count 20
 
 A process that has everything loaded forks; the child solves a problem whose passes over everything take seconds (its
@@ -37,7 +37,7 @@ from ..harness.summary import markdown_table
 from .fault_kinds import at_once, changing_files, full_disk, workers_lost
 from .load import small
 
-ROWS = 400_000
+ROWS = 300_000
 EVERY = 0.1
 NAP = 0.002
 

@@ -9,6 +9,7 @@ import ast
 import gzip
 import importlib.util
 import os
+import re
 import struct
 import sys
 import time
@@ -216,6 +217,21 @@ def test_reports_about_files_that_are_named_like_scripts(program, tmp_path, comm
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     _Tags(text)
     only_our_script(text)
+
+
+@pytest.mark.parametrize("options", [["--peaks", "1"], ["-m", "c2 ~ a*exp(-b*c1)", "--group", "c3"]])
+def test_control_characters_in_names_and_labels(program, tmp_path, options):
+    """Names of columns and labels of groups that would colour a terminal, ring its bell or are no mathematics."""
+    x = np.linspace(0, 3, 100)
+    names = ["\x1b[31mx\x07", "$\\frac{$"] if len(options) == 2 else ["c1", "c2", "c3"]
+    rows = [f"{a},{b}" for a, b in zip(x, np.exp(-((x - 1) ** 2)) + 0.01 * np.sin(50 * x), strict=True)]
+    if len(options) > 2:
+        rows = [f"{row},{('$_{', chr(27) + '[31m')[k % 2]}" for k, row in enumerate(rows)]
+    (tmp_path / "a.csv").write_text("\n".join([",".join(names), *rows]) + "\n")
+    code, out, err = program("fit", tmp_path / "a.csv", *options, "-o", tmp_path / "out")
+    assert code in (0, 1), err
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", out + err + page)
 
 
 def test_names_inside_files_do_not_lead_out_of_the_output_folder(program, tmp_path):

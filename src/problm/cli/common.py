@@ -19,8 +19,9 @@ import typer
 from ..report.progress import ProgressLine
 from ..report.serialize import plain
 from ..support.files import open_regular, write_atomically
+from ..support.printable import printable
 from ..support.written import RECORD, Written
-from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption, leave, printable
+from .exits import DONE, NOT_CONVERGED, Bad, complain, interruption, leave
 
 if TYPE_CHECKING:
     from ..solver.result import Status

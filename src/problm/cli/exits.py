@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..support.printable import printable
+
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
@@ -130,11 +132,6 @@ def interrupted(code: object = None) -> bool:
 def complain(message: str) -> None:
     """Print one error on stderr, without control characters that a hostile file name could contain."""
     print(f"problm: {printable(message)}", file=sys.stderr)
-
-
-def printable(text: str) -> str:
-    """Text for a terminal: control characters and bytes that are no text, of file names for example, are spelt out."""
-    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
 
 @contextmanager

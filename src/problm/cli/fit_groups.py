@@ -105,7 +105,7 @@ def told(header: list[str], rows: list[list[str]]) -> str:
 
 def picture(fits: dict[str, Fit]) -> Any:
     """Data and curves of the groups, with shared axes."""
-    from ..report.plots import curve_grid, log_axes, new_figure
+    from ..report.plots import curve_grid, log_axes, new_figure, plain_label
 
     shown = list(fits.items())[:_SHOWN]
     columns = min(6, int(np.ceil(np.sqrt(len(shown)))))
@@ -118,7 +118,7 @@ def picture(fits: dict[str, Fit]) -> Any:
         ax.plot(fit.x, fit.y, ".", ms=3, alpha=0.6)
         grid = curve_grid(np.asarray(fit.x), log, 200)
         ax.plot(grid, fit.predict(grid), "C3", lw=1.2)
-        ax.set_title(name.replace("$", r"\$"), fontsize="small")
+        ax.set_title(plain_label(name), fontsize="small")
         if log:
             ax.set_xscale("log")
     for ax in axes.ravel()[len(shown) :]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Iterable
 from html import escape
 from typing import Any
 
 from .html import table
 
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that HTML forbids; names of files and columns may hold them."""
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --faint: #59636e; --line: #d1d9e0; --back: #fff; --card: #f6f8fa; }
 @media (prefers-color-scheme: dark) {
@@ -60,7 +63,7 @@ def page(title: str, parts: Iterable[str]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>{escape(title)}</title><style>{style}</style></head><body><h1>{escape(title)}</h1>"
     )
-    return head + "\n".join(parts) + f"{last}</body></html>\n"
+    return _CONTROLS.sub("\ufffd", head + "\n".join(parts)) + f"{last}</body></html>\n"
 
 
 def heading(text: str) -> str:

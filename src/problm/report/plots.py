@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..support.files import write_with
+from ..support.printable import printable
 from .shown import ShownResult
 
 Array = NDArray[np.float64]
@@ -110,7 +111,7 @@ def plot_curve(
     _cloud(ax, x, y)
     grid = np.linspace(x.min(), x.max(), 800)
     ax.plot(grid, model(grid), "C3", lw=1.8, label="fit")
-    ax.set(xlabel=_text(labels[0]), ylabel=_text(labels[1]))
+    ax.set(xlabel=plain_label(labels[0]), ylabel=plain_label(labels[1]))
     ax.legend(loc="best", title=f"{len(x):,} points")
     return figure
 
@@ -149,17 +150,17 @@ def plot_fit(
     grid = curve_grid(x, log[0])
     value, low, high = band(grid)
     for k, (name, curve) in enumerate(terms):
-        upper.plot(grid, curve(grid), f"C{(k % 6) + 4}", lw=1.0, ls="--", label=_text(name) if k < 8 else None)
+        upper.plot(grid, curve(grid), f"C{(k % 6) + 4}", lw=1.0, ls="--", label=plain_label(name) if k < 8 else None)
     upper.fill_between(grid, low, high, color="C3", alpha=0.25, lw=0, label=f"{100 * level:g} % confidence")
     upper.plot(grid, value, "C3", lw=1.8, label="fit")
-    upper.set(ylabel=_text(labels[1]))
+    upper.set(ylabel=plain_label(labels[1]))
     if log[1]:
         upper.set_yscale("log")
         upper.set_ylim(0.7 * float(y[y > 0].min()), 1.4 * float(y.max()))
     upper.legend(loc="best", title=f"{len(x):,} points", fontsize="small")
     _cloud(lower, x, residuals, (log[0], False))
     lower.axhline(0.0, color="C3", lw=1.2)
-    lower.set(xlabel=_text(labels[0]), ylabel=scaled)
+    lower.set(xlabel=plain_label(labels[0]), ylabel=scaled)
     if log[0]:
         lower.set_xscale("log")
     return figure
@@ -215,7 +216,7 @@ def plot_plane(x: Array, y: Array, model: Array, labels: tuple[str, str, str]) -
     low, high = np.quantile(y, [0.001, 0.999])
     reach = float(np.quantile(np.abs(y - model), 0.998)) or 1.0
     kinds = [
-        (y, _text(labels[2]), {"vmin": low, "vmax": high, "cmap": "viridis"}),
+        (y, plain_label(labels[2]), {"vmin": low, "vmax": high, "cmap": "viridis"}),
         (model, "fit", {"vmin": low, "vmax": high, "cmap": "viridis"}),
         (y - model, "residual", {"vmin": -reach, "vmax": reach, "cmap": "RdBu_r"}),
     ]
@@ -223,8 +224,8 @@ def plot_plane(x: Array, y: Array, model: Array, labels: tuple[str, str, str]) -
         edges, cells = _cells(x, values)
         shown = ax.pcolormesh(*edges, cells, rasterized=True, **options)
         figure.colorbar(shown, ax=ax, shrink=0.85)
-        ax.set(title=title, xlabel=_text(labels[0]))
-    axes[0].set_ylabel(_text(labels[1]))
+        ax.set(title=title, xlabel=plain_label(labels[0]))
+    axes[0].set_ylabel(plain_label(labels[1]))
     if 1 / 4 < np.ptp(x[0]) / max(float(np.ptp(x[1])), 1e-300) < 4:
         for ax in axes:
             ax.set_aspect("equal")
@@ -255,7 +256,7 @@ def plot_prediction(y: Array, predicted: Array, ax: Any = None, label: str = "y"
     _cloud(ax, predicted, y)
     ends = np.quantile(predicted, [0.0, 1.0])
     ax.plot(ends, ends, "C3", lw=1.5, label="perfect fit")
-    ax.set(xlabel=f"{_text(label)}, predicted", ylabel=f"{_text(label)}, observed")
+    ax.set(xlabel=f"{plain_label(label)}, predicted", ylabel=f"{plain_label(label)}, observed")
     ax.legend(loc="best")
     return figure
 
@@ -265,9 +266,9 @@ def _target(ax: Any, size: tuple[float, float]) -> tuple[Any, Any]:
     return new_figure(figsize=size) if ax is None else (ax.figure, ax)
 
 
-def _text(label: str) -> str:
-    """Escape a label so that Matplotlib does not read it as mathematics."""
-    return label.replace("$", r"\$")
+def plain_label(label: str) -> str:
+    """A label as Matplotlib shows it letter by letter: not as mathematics, and without control characters."""
+    return printable(label).replace("$", r"\$")
 
 
 def _cloud(ax: Any, x: Array, y: Array, log: tuple[bool, bool] = (False, False)) -> None:
