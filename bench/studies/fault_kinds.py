@@ -84,7 +84,7 @@ def full_disk(count: int, folder: Path, rng: random.Random) -> dict[str, Any]:
 def changing_files(count: int, folder: Path, rng: random.Random) -> dict[str, Any]:
     """Files that are changed, cut short or replaced by others at a random moment of a solve that reads them."""
     names = [folder / "x.npy", folder / "y.npy"]
-    mine, other = rows(1, 60_000), rows(2, 60_000)
+    mine, other = rows(1, 100_000), rows(2, 100_000)
 
     def write(data: Data) -> None:
         for path, column in zip(names, data, strict=True):
@@ -105,7 +105,7 @@ def changing_files(count: int, folder: Path, rng: random.Random) -> dict[str, An
 
     def solve(callback: Callable[[Any], None]) -> Any:
         return problm.least_squares(
-            curve, START, data=tuple(names), max_memory="2MB", acceptance="full", callback=callback
+            curve, START, data=tuple(names), max_memory="1MB", acceptance="full", callback=callback
         )
 
     write(mine)
