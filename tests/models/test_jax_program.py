@@ -44,7 +44,17 @@ def unrolled(t, x, y):
     return jax.lax.fori_loop(0, 3, lambda _, s: s + t[0] * x * (1.0 - s), 0.1 * x) + jnp.polyval(t[1:4], x) - y
 
 
+SHORT = np.linspace(0.1, 0.7, 5, dtype=np.float32)
+"""As a user's global array without double precision; it becomes double where it meets the parameters."""
+
+
+@jax.jit
+def compiled_before(t, x, y):
+    return jnp.stack([x] * 5, 1) @ (t * (jnp.asarray(SHORT) * jnp.asarray(SHORT))) - y
+
+
 READ = {
+    "compiled before": compiled_before,
     "decay": lambda t, x, y: t[0] * jnp.exp(-t[1] * x) + t[2] - y,
     "wave": lambda t, x, y: t[0] * jnp.sin(t[1] * x + t[2]) * jnp.log1p(x) / jnp.hypot(x, t[3]) - y,
     "power": lambda t, x, y: (1.0 + jnp.exp(-t[0] * x)) ** t[1] + x ** -t[2] + jax.nn.sigmoid(t[3] * x) - y**3,

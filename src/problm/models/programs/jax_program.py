@@ -197,11 +197,11 @@ def _array(value: Any) -> Values:
 
 
 def _constant(value: Any) -> Values:
-    """A number or array of the program: nodes, or integers and truth values as they are."""
+    """A number or array of the program: nodes, or integers, truth values and short floats as they are."""
     array = np.asarray(value)
-    if array.size > _MOST or array.dtype.kind not in "fiub" or array.dtype in (np.float32, np.float16):
+    if array.size > _MOST or array.dtype.kind not in "fiub":
         raise TraceError(f"a constant of type {array.dtype} and size {array.size} is not recorded")
-    return nodes(array) if array.dtype.kind == "f" else array
+    return nodes(array) if array.dtype == np.float64 else array
 
 
 def _elementwise(apply: Callable[..., Any], inputs: list[Values]) -> Values:
@@ -218,7 +218,7 @@ def _converted(value: Values, before: Any, after: Any) -> Values:
 
 
 def _of_known(name: str, inputs: list[Values], kind: Any) -> Values:
-    """An operation on integers and truth values that the program itself contains."""
+    """An operation on numbers that the program itself contains; exactly rounded, as everywhere."""
     if name not in _INTEGERS or any(v.dtype == object for v in inputs):
         raise TraceError(f"{name} of type {kind} is not recorded")
     return np.asarray(_INTEGERS[name](*inputs), dtype=kind)
