@@ -53,6 +53,15 @@ def test_the_bound_holds(kind):
     assert short >= 1
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_bound_without_the_rows_that_fit_worst(seed):
+    # A hundred times the noise in a burst of rows, which make up most of the cost and which a sample misses.
+    x, y = rows("random", seed, 600_000)
+    y[200_000:200_400] += 20.0
+    ours = problm.least_squares(DECAY, [1, 0.4, 0], data=(x, y))
+    assert ours.jacobian_passes >= 1.8
+
+
 def test_the_bound_solves_for_no_more_right_hand_sides_than_parameters(monkeypatch):
     # With one per run of rows LAPACK starts threads, which took three times as long as the rest of the solve.
     solved = []

@@ -22,8 +22,8 @@ step leaves. If that is below the tolerance, the solve ends with this bound as i
 with all rows from where it is, and a later step that is short is tried as the last one in the same way. The size of
 S follows from the nonlinearity that its own last step showed.
 
-A sample tells nothing of rows that it lacks. Two checks cost next to nothing. The matrix H is known over all rows: if
-the sample's differs from it in some direction, a few rows carry that direction, and there is no bound. And if few runs
+A sample tells nothing of rows that it lacks. Two checks cost next to nothing. The cost and the matrix H are known over
+all rows: if the sample's differ, H in some direction, a few rows carry them, and there is no bound. And if few runs
 make up the scatter, their number bounds what is known of it: the quantile is that of an F distribution.
 
 With A = H, the Gauss-Newton matrix, E is mostly the noise of ``sum r_i grad J_i s``: as large, for noisy rows, as what
@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..linalg.lapack import dposv
-from ..linalg.normal import Runs
+from ..linalg.normal import Normal, Runs
 from ..linalg.quadratic import QuadraticModel
 from .information import inverse_root
 from .problem import Theta
@@ -74,7 +74,7 @@ _RATIO = 0.5
 _MOST_RATE = 0.3
 """Largest relative change of A by the step over all rows."""
 _UNLIKE = 1.5
-"""Largest ratio between the matrix H of all rows and that of the sample, or its inverse, in any direction. For ordinary
+"""Largest ratio between cost or, in any direction, matrix H of all rows and of the sample, or its inverse. For ordinary
 rows it is within a few per cent of one."""
 _NEIGHBOURS = 1.5
 """Factor of the variance of a mean square of neighbours' differences, against independent ones."""
@@ -145,7 +145,7 @@ def _try_as_last(
     run.sample, exact, theta, normal = sample, known is not None, run.batch.theta, system.normal
     second = normal.hessian if known is None else normal.hessian + known
     step = _solved(second, normal.gradient)
-    if step is None or not sample.resembles(there, normal.hessian):
+    if step is None or not sample.resembles(there, normal):
         return
     trial = run.problem.retract(theta, step)
     left = _Remainder.of(sample, system, second, there, sample.runs(trial, exact), step)
@@ -255,10 +255,11 @@ class Sample:
             at = self.joined(there, self.evaluated(theta, new, second=False))
         return None
 
-    def resembles(self, at: Runs, hessian: Array) -> bool:
-        """Whether the rows inform every direction as all rows do, whose matrix is given."""
-        root, regular = inverse_root(hessian)
-        if not regular:
+    def resembles(self, at: Runs, normal: Normal) -> bool:
+        """Whether the rows fit as well and inform every direction as all rows do, whose sums are given."""
+        root, regular = inverse_root(normal.hessian)
+        cost = float(at.cost.sum()) * self.scale
+        if not (regular and _UNLIKE * cost >= normal.cost and cost <= _UNLIKE * normal.cost):
             return False
         shares = np.linalg.eigvalsh(root.T @ (at.hessian.sum(axis=0) * self.scale) @ root)
         return bool(_UNLIKE * shares[0] >= 1.0 and shares[-1] <= _UNLIKE)
