@@ -295,9 +295,9 @@ def endless(run: Run, model: QuadraticModel) -> bool:
 
 
 def _lower_far_out(run: Run, model: QuadraticModel) -> bool:
-    """Whether the cost is lower with the parameter that grew most since the start at ten times its value, and the
-    others fitted to that: the way to infinity may be curved (as that of a and c in a x / (b + x) + c, if b vanishes).
-    """
+    """Whether the cost is lower with the parameter that grew most since the start at ten times its value and the others
+    fitted to that, and lower again at a hundred times: the way to infinity may be curved (as that of a and c in
+    a x / (b + x) + c, if b vanishes)."""
     theta, fixed = run.batch.theta, np.zeros(run.problem.dim, dtype=bool)
     if not (isinstance(theta, np.ndarray) and theta.shape == fixed.shape) or len(theta) < 2 or run.space.bounded:
         return False
@@ -306,9 +306,13 @@ def _lower_far_out(run: Run, model: QuadraticModel) -> bool:
     if not growth[j] > FAR:
         return False
     fixed[j] = True
-    away = np.where(fixed, FAR * theta, theta)
-    least = model.cost - 10.0 * rounding(run, model.cost)
-    return _cost(run, run.from_elsewhere(away, fixed)) < least
+    cost, noise = model.cost, rounding(run, model.cost)
+    for _ in range(2):
+        theta = run.from_elsewhere(np.where(fixed, FAR * theta, theta), fixed)
+        before, cost = cost, _cost(run, theta)
+        if not cost < before - 10.0 * noise:
+            return False
+    return True
 
 
 def _falls_on(run: Run, model: QuadraticModel) -> bool:
