@@ -161,6 +161,11 @@ def test_an_unknown_x_is_a_missing_point():
     fits, fewer = problm.fit_many(PEAK, x, gaps, p0=TRUE), problm.fit_many(PEAK, X[there], Y[:, there], p0=TRUE)
     np.testing.assert_allclose(fits.values, fewer.values, rtol=1e-7, atol=1e-9)
     np.testing.assert_array_equal(fits.n, 49)
+    at = np.where(there, X + 1.0, -1.0)  # where the logarithm is not defined, and nothing was measured
+    gone = problm.fit_many("y ~ a*log(x) + b", at, np.where(there, Y, np.nan))
+    assert gone.success.all()
+    with pytest.raises(ValueError, match="give p0"):
+        problm.fit_many("y ~ a*log(x) + b", X - 1.0, Y)
 
 
 def test_doses_over_decades_written_with_or_without_a_logarithm():

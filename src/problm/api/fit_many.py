@@ -174,7 +174,8 @@ def fit_many(
 def _where_known(x: Array, there: NDArray[np.bool_]) -> Array:
     """x with values of the curve's own for points that are missing, where the model may have none."""
     if x.ndim == 1:
-        return np.where(np.isfinite(x), x, x[np.isfinite(x)][0])
+        seen = there.any(axis=0)
+        return np.where(seen, x, x[seen.argmax()])
     first = np.take_along_axis(x, there.argmax(axis=1)[:, None], axis=1)
     return np.where(there, x, first)
 

@@ -62,6 +62,8 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
             points = np.concatenate([model_guess(model, x, typical, linear)[None, :], points])
     G, rest, _ = search.matrices(points, set(roles))
     good = np.isfinite(G).all(axis=(1, 2)) & np.isfinite(rest).all(axis=1)
+    if not good.any():
+        raise ValueError("no first guess was found at which the model is defined for all data: give p0")
     if not good.all():
         points, G, rest = points[good], G[good], rest[good]
     waves = any(role.is_wave for role in roles.values())
