@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import io
+import os
 import time
 import zipfile
 import zlib
@@ -182,3 +183,11 @@ def test_what_libraries_say_is_cut_and_searched_in_linear_time():
     assert time.process_time() - began < 30.0  # hours, if every question mark is tried
     assert len(in_brief(text)) < 500
     assert in_brief("s3://u:p@b/x?token=1 is bad") == "s3://b/x is bad"
+
+
+@posix
+def test_pipes_at_an_address(tmp_path):
+    pytest.importorskip("fsspec")
+    os.mkfifo(tmp_path / "a.npy")
+    with pytest.raises(ValueError, match="does not tell the size of this file"):
+        open_source(f"file://{tmp_path}/a.npy")

@@ -66,7 +66,8 @@ class RemoteFiles:
             raise OSError(f"{self.name} cannot be read: {type(error).__name__}: {in_brief(error)}") from None
 
     def beginning(self, count: int) -> io.BytesIO:
-        """The first bytes as a file."""
+        """The first bytes as a file; a pipe or folder raises a ValueError, as a read would wait for it."""
+        self.size()
         return io.BytesIO(self.read(0, count))
 
 
