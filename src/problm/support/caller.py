@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -37,3 +38,11 @@ def as_called(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args)
 
     return run
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """Names of globals and attributes in the code of a function and of the functions nested in it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...losses import Loss
+from ...support.caller import names_in
 from ...support.suggest import suggest
 from ..rows import RowModel
 
@@ -65,7 +66,9 @@ def backend_model(
     record = None
     if name == "jax":
         from .jax_backend import prepare
+        from .snapshot import as_it_is_now
 
+        fun = as_it_is_now(fun)
         if read is not None and manifold is None:
             from .recorded import recorded
 
@@ -102,7 +105,7 @@ def _referred(function: Any, seen: set[int]) -> Iterator[Any]:
             yield from _referred(method, seen)
         return
     values = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
-    names = set(_names(function.__code__))
+    names = set(names_in(function.__code__))
     values += [function.__globals__[name] for name in names if name in function.__globals__]
     for value in values:
         yield value
@@ -115,10 +118,3 @@ def _filled(cell: Any) -> bool:
         return cell.cell_contents is not None
     except ValueError:
         return False
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)

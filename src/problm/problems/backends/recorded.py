@@ -33,17 +33,13 @@ def recorded(
     """A row model that runs the function in compiled kernels; None on another device, and if it cannot be read.
 
     ``read(fun, dim, columns, jax)`` returns the compiled model, or raises. As with ``jax.jit``, a function is read once
-    for each shape of the data: what it refers to must not change.
+    for each shape of the data.
     """
     if _platform() != "cpu":
         return None
     of_data = tuple([(c.shape, c.dtype.str) for c in columns])
-    key: Any = getattr(fun, "__func__", None), getattr(fun, "__self__", fun), dim, of_data
-    try:
-        known = key in _kept
-    except TypeError:  # cannot be hashed
-        key, known = object(), False
-    if not known:
+    key = fun, dim, of_data
+    if key not in _kept:
         _kept[key] = _model(read, fun, points, columns, dim, loss)
         if len(_kept) > _KEPT:
             _kept.popitem(last=False)
