@@ -12,8 +12,17 @@ import problm  # noqa: E402
 
 project = "ProBLM"
 author = "The ProBLM developers"
+copyright = "the ProBLM developers, Apache-2.0"
 release = version = problm.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "formulas", "gallery_maker"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "formulas",
+    "gallery_maker",
+    "pictures",
+    "tables",
+]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 
@@ -35,7 +44,8 @@ suppress_warnings = ["ref.python"]
 
 html_theme = "furo"
 html_title = f"ProBLM {version}"
-html_static_path: list[str] = []
+html_static_path = ["static"]
+html_css_files, html_js_files = ["style.css"], ["copy.js"]
 html_math_renderer = "mathml"  # pages open from disk without a network
 html_show_sphinx = False
 html_copy_source = False

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import runpy
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +28,49 @@ def make(app: Any = None) -> None:
         title, _, text = docstring.partition("\n")
         stamp = hashlib.sha256(source.encode()).hexdigest()
         picture, page = MADE / f"{script.stem}.png", MADE / f"{script.stem}.md"
+        (MADE / script.name).write_text(source, encoding="utf-8")
+        (MADE / f"{script.stem}.ipynb").write_text(notebook(docstring, code_of(source)), encoding="utf-8")
         if not (picture.exists() and page.exists() and stamp in page.read_text(encoding="utf-8")):
             runpy.run_path(str(script))["figure"].savefig(picture, dpi=110)
-            body = source[source.index('"""', 3) + 3 :].strip() if source.startswith('"""') else source
             page.write_text(
                 f"# {title}\n\n{text.strip()}\n\n![{title}]({script.stem}.png)\n\n"
-                f"```python\n{body}\n```\n\n% {stamp}\n",
+                f"```python\n{code_of(source)}\n```\n\n"
+                f"{{download}}`Script <{script.name}>` · {{download}}`Notebook <{script.stem}.ipynb>`\n\n% {stamp}\n",
                 encoding="utf-8",
             )
         names.append((script.stem, title))
     cards = "\n".join(
-        f"[![{title}](made/{name}.png)](made/{name}.md)\n[{title}](made/{name}.md)\n" for name, title in names
+        f'<a href="made/{name}.html"><img src="../_images/{name}.png" alt=""><span>{escape(title)}</span></a>'
+        for name, title in names
     )
     listed = "\n".join(f"made/{name}" for name, _ in names)
     index = (
-        "# Gallery\n\nPictures made while this documentation was built, each by the few lines of code on its page.\n\n"
-        f"{cards}\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+        "# Gallery\n\nPictures made while this documentation was built, each by the few lines of code on its page, as "
+        "a script and a notebook to download.\n\n"
+        f'```{{raw}} html\n<div class="gallery">\n{cards}\n</div>\n```\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n'
     )
     target = HERE / "index.md"
     if not target.exists() or target.read_text(encoding="utf-8") != index:
         target.write_text(index, encoding="utf-8")
+
+
+def code_of(source: str) -> str:
+    """A script without its docstring."""
+    return source[source.index('"""', 3) + 3 :].strip() if source.startswith('"""') else source
+
+
+def notebook(docstring: str, code: str) -> str:
+    """A Jupyter notebook of a title, a text, code, and a last cell that shows the figure."""
+    title, _, text = docstring.partition("\n")
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "markdown", "id": "text", "metadata": {}, "source": f"# {title}\n\n{text.strip()}"}
+    ]
+    for name, content in (("code", code), ("figure", "figure")):
+        cells.append(
+            {"cell_type": "code", "id": name, "metadata": {}, "execution_count": None, "outputs": [], "source": content}
+        )
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    return json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import json
 import re
 import shlex
 import sys
@@ -44,7 +45,10 @@ def test_examples_of(page, tmp_path, monkeypatch):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    names: dict[str, object] = {"__name__": "__main__"}
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import pictures
+
+    names: dict[str, object] = {"__name__": "__main__", "results": pictures.results}
     runner = doctest.DocTestRunner(optionflags=FLAGS, verbose=False)
     for kind, body, line in blocks(text):
         where = f"{page.relative_to(ROOT)}, line {line}"
@@ -56,6 +60,10 @@ def test_examples_of(page, tmp_path, monkeypatch):
             assert not report, "".join(report)
         elif kind == "python":
             exec(compile("\n" * (line - 1) + body, str(page), "exec"), names)  # noqa: S102  our own pages
+        elif kind == "{picture}":
+            pytest.importorskip("matplotlib")
+            exec(compile(pictures.picture_code(body)[0], where, "exec"), names)  # noqa: S102
+            assert names["figure"].axes, where
         elif kind == "console":
             run_console(body, monkeypatch, where)
 
@@ -71,7 +79,7 @@ def test_links_between_pages_lead_somewhere():
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", text):
             if "://" not in target and not target.startswith("mailto:"):
                 there = page.parent / target
-                made = "gallery" in target  # written by the build
+                made = "gallery" in target or target.endswith("tables.md")  # written by the build
                 assert there.exists() or made, f"{page.relative_to(ROOT)} links to {target}"
 
 
@@ -107,3 +115,36 @@ def test_the_reference_has_every_public_name_with_an_example(name):
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
     assert re.search(rf"\b{name}\b", pages), f"{name} is on no page of docs/reference"
     assert ">>>" in (inspect.getdoc(getattr(problm, name)) or ""), f"{name} has no example"
+
+
+def test_every_tutorial_and_every_howto_has_a_picture():
+    for page in PAGES:
+        if page.parent.name in ("tutorials", "howto"):
+            assert re.search(r"^```\{picture\}|!\[", page.read_text(encoding="utf-8"), re.M), page
+
+
+def test_the_page_of_tables_names_everything(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import tables
+
+    from problm.losses import RULES
+    from problm.models.ready_made import CURVES
+    from problm.solver.policies import POLICIES
+    from problm.vision.alignment.warps import DIMENSIONS
+    from problm.vision.bundle.camera_models import MODELS
+
+    text = tables.content()
+    for name in [*RULES, *CURVES, *POLICIES, *DIMENSIONS, *MODELS]:
+        (row,) = re.findall(rf"^\| `{name}` \|.*$", text, re.M)
+        assert all(cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:3]), row
+
+
+def test_notebooks_of_the_gallery_hold_the_script(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import gallery_maker
+
+    script = ROOT / "docs" / "gallery" / "robust_line.py"
+    code = gallery_maker.code_of(script.read_text(encoding="utf-8"))
+    made = json.loads(gallery_maker.notebook("A title\n\nA text.", code))
+    assert [cell["source"] for cell in made["cells"]] == ["# A title\n\nA text.", code, "figure"]
+    assert code in script.read_text(encoding="utf-8")
