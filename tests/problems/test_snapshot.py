@@ -86,7 +86,7 @@ def test_a_changed_number_changes_a_curve():
     np.testing.assert_allclose(problm.curve_fit(curve, x, y, [1.0, 1.0])[0], before / [1.0, 2.0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("fun", [*FUNCTIONS, functools.partial(of_a_global)], ids=str)
+@pytest.mark.parametrize("fun", [*FUNCTIONS, functools.partial(of_a_global)], ids=range(len(FUNCTIONS) + 1))
 def test_without_a_change_the_function_is_the_same_object(fun):
     change_all(1.0)
     first = as_it_is_now(fun)
