@@ -21,6 +21,7 @@ extensions = [
     "formulas",
     "gallery_maker",
     "pictures",
+    "docstrings",
     "tables",
 ]
 source_suffix = {".md": "markdown"}

@@ -21,12 +21,13 @@ MADE = HERE / "made"
 def make(app: Any = None) -> None:
     """Write ``gallery/made/NAME.png`` and ``NAME.md``, and the list of them, for every script that has changed."""
     MADE.mkdir(exist_ok=True)
+    maker = Path(__file__).read_text(encoding="utf-8")  # pages are made anew when this file changes
     names = []
     for script in sorted(HERE.glob("*.py")):
         source = script.read_text(encoding="utf-8")
         docstring = ast.get_docstring(ast.parse(source)) or script.stem
         title, _, text = docstring.partition("\n")
-        stamp = hashlib.sha256(source.encode()).hexdigest()
+        stamp = hashlib.sha256((source + maker).encode()).hexdigest()
         picture, page = MADE / f"{script.stem}.png", MADE / f"{script.stem}.md"
         (MADE / script.name).write_text(source, encoding="utf-8")
         (MADE / f"{script.stem}.ipynb").write_text(notebook(docstring, code_of(source)), encoding="utf-8")

@@ -148,3 +148,12 @@ def test_notebooks_of_the_gallery_hold_the_script(monkeypatch):
     made = json.loads(gallery_maker.notebook("A title\n\nA text.", code))
     assert [cell["source"] for cell in made["cells"]] == ["# A title\n\nA text.", code, "figure"]
     assert code in script.read_text(encoding="utf-8")
+
+
+def test_descriptions_in_docstrings_are_no_types(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import docstrings
+
+    text = "Adds.\n\nParameters\n----------\na, b : numbers. Both\n    are added.\n\nNotes\n-----\nc : as it is"
+    expected = text.replace("a, b : numbers. Both", "a, b\n    numbers. Both")
+    assert docstrings.described(text.splitlines()) == expected.splitlines()
