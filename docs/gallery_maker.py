@@ -36,7 +36,8 @@ def make(app: Any = None) -> None:
             page.write_text(
                 f"# {title}\n\n{text.strip()}\n\n![{title}]({script.stem}.png)\n\n"
                 f"```python\n{code_of(source)}\n```\n\n"
-                f"{{download}}`Script <{script.name}>` · {{download}}`Notebook <{script.stem}.ipynb>`\n\n% {stamp}\n",
+                f"Download: {{download}}`script <{script.name}>`, {{download}}`notebook <{script.stem}.ipynb>`\n\n"
+                f"% {stamp}\n",
                 encoding="utf-8",
             )
         names.append((script.stem, title))

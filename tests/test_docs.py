@@ -157,3 +157,15 @@ def test_descriptions_in_docstrings_are_no_types(monkeypatch):
     text = "Adds.\n\nParameters\n----------\na, b : numbers. Both\n    are added.\n\nNotes\n-----\nc : as it is"
     expected = text.replace("a, b : numbers. Both", "a, b\n    numbers. Both")
     assert docstrings.described(text.splitlines()) == expected.splitlines()
+
+
+def test_shortened_outputs_are_shown_in_full(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import pictures
+
+    monkeypatch.setattr(pictures, "MADE", tmp_path)
+    text = "```python\n>>> x = 3\n>>> print('a\\n\\nb', x)\na...\n\n```\n"
+    assert pictures.make(text, tmp_path / "page.md", "page") == [("a...\n", "a\n<BLANKLINE>\nb 3\n")]
+    source = [text]
+    pictures.insert(None, "page", source)
+    assert source == [text.replace("a...\n\n", "a\n<BLANKLINE>\nb 3\n")]
