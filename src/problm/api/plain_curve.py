@@ -32,6 +32,7 @@ from ..solver import rules
 from ..solver.options import Options
 from ..solver.termination import DIGITS, LAST_DIGITS
 from ..support.differences import EPS, usual_step
+from ..support.products import dot, times
 
 if TYPE_CHECKING:
     from ..solver.compiled.advance import Steps
@@ -71,7 +72,7 @@ def plain_fit(
     if start.dtype.kind not in "fi" or start.shape != (dim,) or dim > MOST_PARAMETERS:
         return None
     start = start.astype(np.float64)
-    if not (max(map(abs, start.tolist())) <= LARGE and math.isfinite(np.vdot(xdata, xdata) + ydata.dot(ydata))):
+    if not (max(map(abs, start.tolist())) <= LARGE and math.isfinite(dot(xdata, xdata) + dot(ydata, ydata))):
         return None
     if sigma is not None:
         sigma = np.full(n, float(sigma)) if isinstance(sigma, (int, float)) else sigma
@@ -131,7 +132,7 @@ def _are_deviations(sigma: Any, n: int) -> bool:
     """Whether sigma is an array (n,) of positive doubles."""
     if type(sigma) is not np.ndarray or sigma.dtype is not _DOUBLE or sigma.shape != (n,):
         return False
-    return bool(sigma.min() > 0.0) and math.isfinite(sigma.dot(sigma))
+    return bool(sigma.min() > 0.0) and math.isfinite(dot(sigma, sigma))
 
 
 def _ended(steps: Steps, absolute: bool, linear: Normal | None = None) -> tuple[Array, Array] | Steps:
@@ -195,7 +196,7 @@ class PlainCurve:
     def cost(self, theta: Array) -> float:
         """The cost of a trial."""
         self._trial = r = self._residuals(list(theta))
-        return 0.5 * float(r.dot(r))
+        return 0.5 * dot(r, r)
 
     def linearized(self, theta: Array) -> Normal | None:
         """Sums at the last trial; None if the step to it leads to the minimum of a linear function."""
@@ -217,7 +218,7 @@ class PlainCurve:
     def _normal(self, theta: Array) -> Normal:
         r = self._trial
         j = self._differences(theta, r) if self.jac is None else self._jacobian(theta)
-        normal = Normal(len(r), 0.5 * float(r.dot(r)), j.dot(r), j.dot(j.T), compiled=CompiledCholesky)
+        normal = Normal(len(r), 0.5 * dot(r, r), times(j, r), times(j, j.T), compiled=CompiledCholesky)
         self.normal, self._point = normal, (theta, r, j)
         return normal
 
@@ -253,7 +254,7 @@ class PlainCurve:
         slope, bend = float(normal.gradient.dot(step)), float(step.dot(bent))
         predicted = -slope - 0.5 * bend
         now = self._trial
-        cost = 0.5 * float(now.dot(now))
+        cost = 0.5 * dot(now, now)
         if not (predicted > 0.0 and abs(slope + bend) <= 1e-9 * bend and cost > 0.0):
             return False  # damped
         if abs(normal.cost - cost - predicted) > _EXACT * predicted:
@@ -262,7 +263,7 @@ class PlainCurve:
             return False
         e = now - r
         e -= step.dot(j)
-        size = math.sqrt(e.dot(e))
+        size = math.sqrt(dot(e, e))
         left = size / math.sqrt(2.0 * cost) + 2.0 * size / math.sqrt(bend)
         self.left = left if left <= 0.5 * LAST_DIGITS else None
         return self.left is not None

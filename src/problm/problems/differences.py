@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..solver.problem import Theta
 from ..support.differences import EPS, derivatives, forward, usual_step
+from ..support.products import dot
 
 Array = NDArray[np.float64]
 LARGE = 1e4
@@ -188,7 +189,7 @@ class Differences:
         sizes, step = self._sizes(theta), usual_step(self.scheme, self.eps)
         # Norms instead of largest entries take a fifth of the time, and show nearly always that no step is too long.
         size = max(sizes) * step
-        if size * size * np.vdot(found, found) <= LONG * LONG * residuals.dot(residuals) / len(residuals):
+        if size * size * dot(found, found) <= LONG * LONG * dot(residuals, residuals) / len(residuals):
             return False
         scale = np.abs(residuals).max(initial=0.0)
         if not np.isfinite(scale):

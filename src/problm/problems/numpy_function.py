@@ -28,6 +28,7 @@ from ..sampling.order import RandomOrder
 from ..solver.problem import Problem, Theta
 from ..support.caller import as_called
 from ..support.digest import code_digest, digest
+from ..support.products import dot, times
 from .differences import Differences
 from .row_wise import Comparison
 from .sparse import as_dense, as_sparse, is_sparse, sparse_sums
@@ -227,7 +228,7 @@ class FunctionProblem(Problem):
                 change *= root
                 residuals = residuals * root
             squares += np.einsum("ij,ij->i", change, change)
-            gradient += change @ residuals
+            gradient += times(change, residuals)
         return np.sqrt(squares), gradient
 
     def refine_derivatives(self) -> bool:
@@ -358,7 +359,7 @@ class FunctionProblem(Problem):
     def _cost_of(self, residuals: Array) -> float:
         """Sum of the costs of some blocks."""
         if not self.robust:
-            return 0.5 * float(residuals.dot(residuals))
+            return 0.5 * dot(residuals, residuals)
         return float(self.loss.cost(self._squares(residuals)).sum())
 
     def _squares(self, residuals: Array) -> Array:
@@ -372,24 +373,24 @@ class FunctionProblem(Problem):
         if not isinstance(jacobian, np.ndarray):
             return sparse_sums(self.loss, residuals, jacobian)
         if not self.robust:
-            weighted, total = jacobian, 0.5 * float(residuals.dot(residuals))
+            weighted, total = jacobian, 0.5 * dot(residuals, residuals)
             if costs is not None:
                 np.multiply(self._squares(residuals), 0.5, out=costs)
-            hessian = jacobian.dot(jacobian.T)
+            hessian = times(jacobian, jacobian.T)
         else:
             cost, weight = self.loss.cost_and_weight(self._squares(residuals))
             total = float(cost.sum())
             if costs is not None:
                 costs[:] = cost
             weighted = jacobian * (weight if p == 1 else np.repeat(weight, p))
-            hessian = weighted.dot(jacobian.T)
+            hessian = times(weighted, jacobian.T)
             hessian = 0.5 * (hessian + hessian.T)
-        normal = Normal(k, total, weighted.dot(residuals), hessian, compiled=self._cholesky)
+        normal = Normal(k, total, times(weighted, residuals), hessian, compiled=self._cholesky)
         if outer:
             each = weighted * residuals
             if p > 1:
                 each = each.reshape(self.dim, k, p).sum(axis=2)
-            normal.outer = each.dot(each.T)
+            normal.outer = times(each, each.T)
         return normal
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .products import dot
+
 Array = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 CENTRAL = EPS ** (1 / 3)
@@ -104,7 +106,7 @@ def forward(function: Callable[[Array], Array], point: Array, steps: Sequence[fl
         widths.append(to - at)
         np.subtract(function(moved), value, out=result[a])
     result /= np.array(widths).reshape(-1, *(1,) * value.ndim)
-    if not math.isfinite(np.vdot(result, result)):
+    if not math.isfinite(dot(result, result)):
         _Quotient(function, point, len(steps), "2-point", value, None, None).turn_around(result, steps)
     return result
 
