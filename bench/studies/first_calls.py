@@ -203,8 +203,8 @@ def earlier(revision: str, programs: dict[str, list[str]], folder: Path, repeats
     with tempfile.TemporaryDirectory() as place:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(place, filter="data")
-        settings = {"PYTHONPATH": f"{place}/src", "NUMBA_CACHE_DIR": f"{place}/cache", "PROBLM_COMPILED": "0"}
-        for name, words in programs.items():
+        for k, (name, words) in enumerate(programs.items()):
+            settings = {"PYTHONPATH": f"{place}/src", "NUMBA_CACHE_DIR": f"{place}/cache{k}", "PROBLM_COMPILED": "0"}
             try:
                 cold = measure(words, folder, settings)
                 found[name] = {"cold": cold, "warm": least([measure(words, folder, settings) for _ in range(repeats)])}
