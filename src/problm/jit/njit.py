@@ -210,7 +210,9 @@ def _timed(dispatcher: Any) -> None:
         finally:
             _compiling += time.perf_counter() - began
             if _compiling > _COMPILING_AFTER:
-                what = dispatcher.py_func.__module__.partition(".")[2]
+                function = dispatcher.py_func
+                package, _, module = function.__module__.partition(".")
+                what = module if package == "problm" else function.__qualname__
                 tell("compiling", f"compiling {what} and its dependencies for this machine, once: some seconds, or up "
                      "to a minute for image geometry. 'problm warmup' compiles everything at once.")  # fmt: skip
 
