@@ -53,6 +53,16 @@ def test_layouts(tmp_path, reader, text, names):
     np.testing.assert_array_equal(np.stack(list(columns.values())), [[1, 3], [2, 4]])
 
 
+@pytest.mark.parametrize(
+    "text", ["\r0 1.5\n1 2.5\n2 -1e-3\n", "x y\r0 1.5\n1 2.5\n2 -1e-3\n", "x y\r0 1.5\r1 2.5\r2 -1e-3\r"]
+)
+def test_lines_that_end_in_several_ways(tmp_path, text):
+    """Found by the fuzzer: with blanks between the numbers, the first row was skipped as a line before the table."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(text.encode())
+    assert read_columns(path)["y"].tolist() == [1.5, 2.5, -1e-3]
+
+
 def test_names_without_header(tmp_path):
     assert column_names(write(tmp_path, "1\n2\n")) == ("y",)
     assert column_names(write(tmp_path, "1,2,3\n")) == ("c1", "c2", "c3")

@@ -201,13 +201,15 @@ class TextTable:
         if layout.decimal != "." or any(i in layout.dates for i in at):
             return None
         try:
-            with warnings.catch_warnings(), self._open() as file:
+            with (
+                warnings.catch_warnings(),
+                self._open() as raw,
+                # NumPy ends the lines of bytes at "\n" only: it would skip others than those that were counted.
+                io.TextIOWrapper(raw, encoding=layout.encoding) as file,
+            ):
                 warnings.simplefilter("error")
                 # Not usecols, which would accept rows of different lengths.
-                values = np.loadtxt(
-                    file, delimiter=layout.delimiter, skiprows=layout.skip, ndmin=2, encoding=layout.encoding,
-                    comments=None,
-                )  # fmt: skip
+                values = np.loadtxt(file, delimiter=layout.delimiter, skiprows=layout.skip, ndmin=2, comments=None)
         except (ValueError, UserWarning):
             return None
         if values.shape[1] != len(layout.names):
