@@ -154,3 +154,17 @@ def test_a_minimum_at_which_the_derivative_vanishes_is_one():
     fit = problm.least_squares(lambda x: x**2 + 5.0, [2.0])
     assert fit.success
     assert abs(fit.x[0]) < 1e-5
+
+
+@pytest.mark.parametrize("start", [1e100, 1e150])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_start_far_from_everything_measures_nothing(start, compiled):
+    """Steps below 1e-10 of the start, and residuals below 1e-14 of it, looked like an end."""
+    rng = np.random.default_rng(900)
+    x = np.linspace(0.1, 5.0, 60)
+    curve = problm.formula("a*exp(-b*x) + c") if compiled else lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y
+    for a, b, c in rng.uniform(0.2, 3.0, (20, 3)):
+        y = a * np.exp(-b * x) + c + 0.01 * rng.standard_normal(60)
+        fit = problm.least_squares(curve, [start, 1.0, 0.0], data=(x, y))
+        best = problm.least_squares(curve, [a, b, c], data=(x, y))
+        assert not fit.success or fit.cost < 1.01 * best.cost

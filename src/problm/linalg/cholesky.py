@@ -90,7 +90,10 @@ class Cholesky:
             if not length > SLACK * radius or tries == MOST - 1:
                 break
             y, _ = dpotrs(factor, pull)
-            damping = next_damping(damping, squared, self._normal.count * float(pull.dot(y)), length, radius)
+            slope = self._normal.count * float(pull.dot(y))
+            if not slope > 0.0:  # it underflowed
+                break
+            damping = next_damping(damping, squared, slope, length, radius)
             factor, x, info = self._solved(damping)
             if info != 0:
                 return None

@@ -396,5 +396,7 @@ def _secular(values: Array, parts: Array, radius: float, least: float) -> tuple[
         if length <= SLACK * radius or not math.isfinite(length):
             break
         slope = float((squares / shifted**3).sum())
+        if not slope > 0.0:  # it underflowed
+            break
         damping = next_damping(damping, length**2, slope, length, radius)
     return damping, length

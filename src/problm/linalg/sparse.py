@@ -246,6 +246,8 @@ class SparseModel(QuadraticModel):
             if not length > SLACK * radius or tries == MOST - 1:
                 break
             slope = float(pull.dot(self._solver(damping, pull)))
+            if not slope > 0.0:  # it underflowed
+                break
             damping = next_damping(damping, squared, slope, length, radius)
             x = self._solver.damped(damping, self._gradient)
         self._known = damping, self._described(x, damping)

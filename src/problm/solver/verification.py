@@ -60,6 +60,7 @@ _RELATIVE = 1e-5
 1e-8 times the size of a parameter over the distance on which the model bends."""
 _FIRM = 1e-2
 """Smallest pivot of H, scaled to a unit diagonal, at which errors of differences never matter."""
+_FAR_START = 1e6
 _GROWN = 100.0
 FAR = 10.0
 """Growth since the start, as a factor, at which a parameter may count as running to infinity."""
@@ -102,7 +103,10 @@ def perfect(run: Run, model: QuadraticModel) -> bool:
     if not max(signal) >= least:
         return False
     signal.sort()
-    return bool(0.5 * (signal[(len(signal) - 1) // 2] + signal[len(signal) // 2]) >= least)
+    if not 0.5 * (signal[(len(signal) - 1) // 2] + signal[len(signal) // 2]) >= least:
+        return False
+    there = model.normal.hessian.diagonal() * sizes_at(run, run.batch.theta) ** 2  # a start of 1e100 says nothing
+    return bool(np.median(there) >= least)
 
 
 def settled(run: Run, model: QuadraticModel) -> bool:
@@ -112,11 +116,14 @@ def settled(run: Run, model: QuadraticModel) -> bool:
 
 
 def sizes_at(run: Run, theta: Theta) -> Array:
-    """(d,) sizes of the parameters at a point or at the start, whichever is larger; 1 on manifolds."""
+    """(d,) sizes of the parameters at a point or at the start, whichever is larger; 1 on manifolds. A start that is
+    `_FAR_START` times as large as all parameters counts as no larger than that."""
     start, d = run.start, run.problem.dim
     if not (isinstance(theta, np.ndarray) and theta.shape == (d,)):
         return np.ones(d)
-    return np.maximum(np.maximum(np.abs(theta), np.abs(start)), 1e-6 * float(np.abs(start).max(initial=0.0)))
+    largest = float(np.abs(theta).max(initial=0.0))
+    begun = np.minimum(np.abs(start), _FAR_START * largest) if largest > 0.0 else np.abs(start)
+    return np.maximum(np.maximum(np.abs(theta), begun), 1e-6 * float(begun.max(initial=0.0)))
 
 
 def _sizes_at_start(run: Run) -> list[float]:
