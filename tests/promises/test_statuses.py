@@ -165,6 +165,20 @@ def test_a_start_far_from_everything_measures_nothing(start, compiled):
     curve = problm.formula("a*exp(-b*x) + c") if compiled else lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y
     for a, b, c in rng.uniform(0.2, 3.0, (20, 3)):
         y = a * np.exp(-b * x) + c + 0.01 * rng.standard_normal(60)
-        fit = problm.least_squares(curve, [start, 1.0, 0.0], data=(x, y))
+        with np.errstate(all="ignore"):
+            fit = problm.least_squares(curve, [start, 1.0, 0.0], data=(x, y))
         best = problm.least_squares(curve, [a, b, c], data=(x, y))
         assert not fit.success or fit.cost < 1.01 * best.cost
+
+
+@pytest.mark.parametrize("amplitude", [1e-6, 1e-8, 1e-10])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_term_that_vanished_from_a_small_start(amplitude, compiled):
+    """The rate runs to 1e5 and more, where no row depends on the term any more; the small amplitude hid that."""
+    rng = np.random.default_rng(77)
+    x = np.linspace(0.1, 5.0, 80)
+    y = 2.0 * np.exp(-1.2 * x) + 0.5 + 0.01 * rng.standard_normal(80)
+    curve = problm.formula("a*exp(-b*x) + c") if compiled else lambda t, x, y: t[0] * np.exp(-t[1] * x) + t[2] - y
+    with np.errstate(over="ignore"):
+        fit = problm.least_squares(curve, [amplitude, 1.0, 1.0], data=(x, y))
+    assert not fit.success or fit.cost < 0.004

@@ -106,7 +106,7 @@ def _honest(run: Run, status: Status) -> Status:
     if not (isinstance(x, np.ndarray) and x.shape == np.shape(start) == (run.problem.dim,)):
         return status  # a point of a manifold has no sizes
     before = run.problem.linearize(start, 0, run.problem.n, outer=False, costs=None).hessian
-    sizes = sizes_at(run, start)
+    sizes = sizes_at(run, x)  # not those of the start alone, at which a parameter of 1e-8 may not be felt
     far = np.abs(x) > FAR * np.maximum(np.abs(start), 1.0)
     with np.errstate(all="ignore"):
         gone = _gone(before.diagonal() * sizes**2, normal.hessian.diagonal() * sizes**2)

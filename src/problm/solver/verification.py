@@ -61,6 +61,7 @@ _RELATIVE = 1e-5
 _FIRM = 1e-2
 """Smallest pivot of H, scaled to a unit diagonal, at which errors of differences never matter."""
 _FAR_START = 1e6
+"""Size of a start, relative to all parameters at the end, that says nothing about theirs."""
 _GROWN = 100.0
 FAR = 10.0
 """Growth since the start, as a factor, at which a parameter may count as running to infinity."""
