@@ -393,10 +393,8 @@ def _secular(values: Array, parts: Array, radius: float, least: float) -> tuple[
     for _ in range(MOST):
         shifted = values + damping
         length = math.sqrt(float((squares / shifted**2).sum()))
-        if length <= SLACK * radius or not math.isfinite(length):
-            break
-        slope = float((squares / shifted**3).sum())
-        if not slope > 0.0:  # it underflowed
+        slope = float((squares / shifted**3).sum())  # may underflow
+        if length <= SLACK * radius or not (math.isfinite(length) and slope > 0.0):
             break
         damping = next_damping(damping, length**2, slope, length, radius)
     return damping, length
