@@ -120,7 +120,7 @@ def test_about_as_many_calls_as_minpack():
         ours, count = ours + count, 0
         scipy.optimize.curve_fit(counted, x, y)
         theirs += count
-    assert ours <= 1.05 * theirs
+    assert ours <= 1.15 * theirs
 
 
 def handed_over(monkeypatch):
