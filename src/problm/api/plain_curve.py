@@ -48,6 +48,8 @@ _LOOKS = 2
 """Number of steps after which the function is looked at, whether it is linear in its parameters."""
 _SHARE = 1e-6
 """Least share of each parameter in a step that shows it, as a squared length."""
+_LEFT = 5e-7
+"""Largest cosine that may be left at the end of a linear function; errors of forward differences leave some 1e-7."""
 _EXACT = 1e-6
 """Largest relative difference between actual and predicted decrease of such a step."""
 
@@ -265,5 +267,5 @@ class PlainCurve:
         e -= step.dot(j)
         size = math.sqrt(dot(e, e))
         left = size / math.sqrt(2.0 * cost) + 2.0 * size / math.sqrt(bend)
-        self.left = left if left <= 0.5 * LAST_DIGITS else None
+        self.left = left if left <= _LEFT else None
         return self.left is not None
