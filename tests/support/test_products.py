@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -25,17 +24,25 @@ def test_times(d, n):
         np.testing.assert_allclose(times(a, other), np.tensordot(a, other, (1, 0)), rtol=1e-10, atol=1e-9)
 
 
-def test_no_threads_start():
-    """Of a vector and of Jacobians of usual sizes; OpenBLAS starts its threads when it is loaded, so CPU time tells."""
-    code = (
-        "import numpy as np, time\n"
-        "from problm.support.products import dot, times\n"
-        "r, pairs = np.ones(200_000), [np.ones((d, 20_000)) for d in (3, 8, 20, 40)]\n"
-        "own = -time.thread_time() + time.process_time()\n"
-        "for _ in range(20):\n"
-        "    dot(r, r), [(times(j, j[0]), times(j, j.T)) for j in pairs]\n"
-        "others = time.process_time() - time.thread_time() - own\n"
-        "print(others < 0.01)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True"
+class Spy(np.ndarray):
+    """An array that notes the shapes of its products, also of its parts."""
+
+    seen: ClassVar[list[tuple[int, ...]]] = []
+
+    def dot(self, other):
+        Spy.seen.append(self.shape)
+        return np.asarray(self).dot(np.asarray(other))
+
+
+@pytest.mark.parametrize("d", [3, 8, 20, 40])
+def test_pieces_are_too_small_for_threads(d):
+    """OpenBLAS starts threads from 10,000 numbers of a vector, and from half a million multiplications of matrices."""
+    Spy.seen.clear()
+    r, j = np.ones(200_000).view(Spy), np.ones((d, 20_000)).view(Spy)
+    dot(r, r)
+    assert sum(n for (n,) in Spy.seen) == len(r)
+    assert max(n for (n,) in Spy.seen) < 10_000
+    Spy.seen.clear()
+    times(j, j.T)
+    assert sum(n for _, n in Spy.seen) == 20_000
+    assert max(d * d * n for _, n in Spy.seen) < 500_000
