@@ -12,7 +12,8 @@ import scipy.optimize
 import problm
 from problm.api import curve_fit as front
 from problm.api.curve_fit import fit
-from problm.api.plain_curve import plain_fit
+from problm.api.plain_curve import looks_linear, plain_fit
+from problm.problems.row_wise import tried_rows
 from problm.solver.compiled.advance import Steps, at_hand
 
 pytestmark = pytest.mark.skipif(not at_hand(), reason="compiled code was not built")
@@ -83,6 +84,49 @@ def test_a_linear_function_takes_one_step():
     expected, covariance = np.polyfit(x, y, 2, cov=True)
     np.testing.assert_allclose(popt, expected, atol=1e-5 * np.sqrt(covariance.diagonal()).min())
     np.testing.assert_allclose(pcov, covariance, rtol=1e-6)
+
+
+@pytest.mark.parametrize("by", [None, lambda x, a, b: np.stack([x, np.ones_like(x)], axis=1)])
+@pytest.mark.parametrize("n", [10_000, 30_000, 100_000])
+def test_a_linear_function_takes_one_step_over_many_points(n, by):
+    x = np.linspace(0.0, 5.0, n)
+    y = 2.0 * x + 1.0 + 0.1 * np.random.default_rng([4, n]).standard_normal(n)
+    rows = []
+
+    def line(x, a, b):
+        rows.append(len(x))
+        return a * x + b
+
+    popt, pcov = problm.curve_fit(line, x, y, [0.0, 0.0], jac=by)
+    assert rows.count(n) == (4 if by is None else 2)
+    assert sum(rows) - rows.count(n) * n <= 3 * 64
+    expected, covariance = np.polyfit(x, y, 1, cov=True)
+    np.testing.assert_allclose(popt, expected, rtol=1e-11)
+    np.testing.assert_allclose(pcov, covariance, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [10_000, 30_000])
+def test_a_function_that_is_linear_at_the_points_that_are_looked_at_is_not_taken_for_one(n, monkeypatch):
+    kinds = handed_over(monkeypatch)
+    x = np.linspace(0.0, 1.0, n)
+    bent = np.ones(n, dtype=bool)
+    bent[tried_rows(n)] = False
+    special = set(x[~bent].tolist())
+
+    def curve(x, a, b):
+        square = 0.2 * b * b * ~np.isin(x, list(special))
+        return a * x + b + square
+
+    y = curve(x, 2.0, 0.7) + 0.1 * np.random.default_rng([9, n]).standard_normal(n)
+    assert looks_linear(curve, x, np.ones(2))
+    popt, pcov = problm.curve_fit(curve, x, y, [1.0, 1.0])
+    assert kinds == [type(None)]
+    exact = problm.least_squares(lambda t: curve(x, *t) - y, popt, jac="3-point", gtol=1e-12)
+    assert (np.abs(popt - exact.x) <= 0.02 * np.sqrt(pcov.diagonal())).all()
+
+
+def test_terms_of_two_parameters_do_not_cancel():
+    assert not looks_linear(lambda x, a, b: a * a * x - b * b * x, np.linspace(0.0, 1.0, 100), np.ones(2))
 
 
 @pytest.mark.parametrize(

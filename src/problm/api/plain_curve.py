@@ -5,11 +5,15 @@ it does not need: checks of options, a result, its history. Here the same steps 
 taken from plain arrays. The fit ends here where the general way would end with the same certificate; anything else (a
 singular Jacobian, exact data, derivatives that are not finite, Ctrl-C) is handed over, and the general way goes on from
 the last point.
+
+A function that is linear in its parameters takes one step, whatever the number of points: batches would save nothing.
+It is recognised on a few points (`looks_linear`), and the step shows on all of them whether that is true.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from inspect import CO_VARARGS
 from types import FunctionType
@@ -27,6 +31,7 @@ from ..losses import as_loss
 from ..problems.backends import detect
 from ..problems.differences import LARGE, LONG, least_sizes
 from ..problems.numpy_function import FunctionProblem
+from ..problems.row_wise import tried_rows
 from ..problems.rows import CompiledModel
 from ..solver import rules
 from ..solver.options import Options
@@ -52,6 +57,13 @@ _LEFT = 5e-7
 """Largest cosine that may be left at the end of a linear function; errors of forward differences leave some 1e-7."""
 _EXACT = 1e-6
 """Largest relative difference between actual and predicted decrease of such a step."""
+_LOOK_FROM = 5_000
+"""Number of points from which the function is looked at before the first step."""
+_MOST_ENTRIES = 1 << 19
+"""Largest number of entries of the Jacobian of more points than are otherwise fitted here."""
+_GOLDEN = 0.6180339887498949
+_ROUNDED = 1e-12
+"""Largest second difference of a linear function, relative to its values."""
 
 
 def plain_fit(
@@ -69,11 +81,17 @@ def plain_fit(
     if type(xdata) is not np.ndarray or type(ydata) is not np.ndarray or xdata.shape[-1:] != ydata.shape:
         return None
     n, start = len(ydata), np.ones(dim) if p0 is None else np.array(p0)
-    if not (xdata.dtype is _DOUBLE is ydata.dtype and xdata.ndim <= 2 and dim < n <= FunctionProblem.few):
+    few = n <= FunctionProblem.few
+    if not (xdata.dtype is _DOUBLE is ydata.dtype and xdata.ndim <= 2 and dim < n):
+        return None
+    if not few and (compiled or n * dim > _MOST_ENTRIES):
         return None
     if start.dtype.kind not in "fi" or start.shape != (dim,) or dim > MOST_PARAMETERS:
         return None
     start = start.astype(np.float64)
+    linear = plain and n >= _LOOK_FROM and (jac is None or not few) and looks_linear(f, xdata, start)
+    if not (few or linear):
+        return None
     if not (max(map(abs, start.tolist())) <= LARGE and math.isfinite(dot(xdata, xdata) + dot(ydata, ydata))):
         return None
     if sigma is not None:
@@ -86,7 +104,7 @@ def plain_fit(
         return None
     if compiled:
         return _compiled_fit(f, (xdata, ydata) if sigma is None else (xdata, ydata, sigma), start, absolute)
-    curve, steps = PlainCurve(f, jac, xdata, ydata, sigma), None
+    curve, steps = PlainCurve(f, jac, xdata, ydata, sigma, linear), None
     try:
         normal = curve.begin(start)
         if not math.isfinite(normal.cost + sum(normal.gradient.tolist())):
@@ -96,7 +114,7 @@ def plain_fit(
     except NotPlain:
         return None
     except KeyboardInterrupt:
-        if steps is None:
+        if steps is None or linear:
             raise  # nothing is known yet
         steps.interrupted = True
         return steps
@@ -104,7 +122,38 @@ def plain_fit(
         if steps is not None:
             error.add_note(f"problm: raised after {steps.count} iterations; best point: {steps.theta!r}")
         raise
-    return _ended(steps, absolute, None if curve.left is None else curve.normal)
+    found = _ended(steps, absolute, None if curve.left is None else curve.normal)
+    return None if linear and type(found) is not tuple else found
+
+
+def looks_linear(f: Callable[..., Any], x: Array, theta: Array) -> bool:
+    """Whether second differences of f along a direction of all parameters vanish at a few of the points.
+
+    Examples
+    --------
+    >>> x = np.linspace(0.0, 1.0, 1000)
+    >>> looks_linear(lambda x, a, b: a * np.exp(x) + b, x, np.ones(2))
+    True
+    >>> looks_linear(lambda x, a, b: a * np.exp(b * x), x, np.ones(2))
+    False
+    """
+    rows = x[..., tried_rows(x.shape[-1])]
+    # Steps of different lengths, so that terms of two parameters do not cancel each other.
+    step = [length * (1.0 + (_GOLDEN * k) % 1.0) for k, length in enumerate(_lengths(theta))]
+    at = [[np.float64(t + k * s) for t, s in zip(theta.tolist(), step, strict=True)] for k in range(3)]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            first, middle, last = [np.asarray(f(rows, *point), dtype=np.float64) for point in at]
+            size = max(np.abs(first).max(), np.abs(last).max())
+            return bool(np.abs(first + last - 2.0 * middle).max() <= _ROUNDED * size)
+        except Exception:
+            return False  # it may need all points
+
+
+def _lengths(theta: Array) -> list[float]:
+    """Steps of the parameters of a linear function: long ones, whose differences are hardly rounded."""
+    return [max(abs(t), 1.0) for t in theta.tolist()]
 
 
 def _compiled_fit(
@@ -168,12 +217,19 @@ class PlainCurve:
     jac : ``jac(x, *theta) -> (n, d)``; None for forward differences.
     x, y : the points; y is (n,).
     sigma : (n,) standard deviations of y; None for equal ones.
+    linear : whether f looks linear. Differences are then exact but for rounding, and `NotPlain` is raised if it is not.
     """
 
     def __init__(
-        self, f: Callable[..., Any], jac: Callable[..., Any] | None, x: Any, y: Array, sigma: Array | None
+        self,
+        f: Callable[..., Any],
+        jac: Callable[..., Any] | None,
+        x: Any,
+        y: Array,
+        sigma: Array | None,
+        linear: bool = False,
     ) -> None:
-        self.f, self.jac, self.x, self.y, self.sigma = f, jac, x, y, sigma
+        self.f, self.jac, self.x, self.y, self.sigma, self.linear = f, jac, x, y, sigma, linear
         self.shape = y.shape
         self._least: list[float] = []
         self._looks = _LOOKS
@@ -187,7 +243,7 @@ class PlainCurve:
         self._least = least_sizes(list(map(abs, theta.tolist())))
         self.cost(theta)
         normal = self._normal(theta)
-        if self.jac is None:
+        if self.jac is None and not self.linear:
             # As in `problm.problems.differences`: steps may be too long for parameters with a far origin.
             sizes = list(map(max, map(abs, theta.tolist()), self._least))
             size = max(sizes) * _STEP
@@ -206,6 +262,8 @@ class PlainCurve:
             self._looks -= 1
             if self._is_linear(theta):
                 return None
+            if self.linear:
+                raise NotPlain
         return self._normal(theta)
 
     def _residuals(self, theta: list[Any]) -> Array:
@@ -227,8 +285,9 @@ class PlainCurve:
     def _differences(self, theta: Array, r: Array) -> Array:
         """Transposed Jacobian (d, n) by forward differences, as by `problm.support.differences.forward`."""
         j, at, widths = np.empty((len(theta), len(r))), list(theta), []
-        for a, (here, least) in enumerate(zip(theta.tolist(), self._least, strict=True)):
-            to = here + _STEP * max(abs(here), least)
+        usual = [_STEP * max(abs(t), least) for t, least in zip(theta.tolist(), self._least, strict=True)]
+        for a, (here, step) in enumerate(zip(theta.tolist(), _lengths(theta) if self.linear else usual, strict=True)):
+            to = here + step
             moved = at.copy()
             moved[a] = np.float64(to)
             widths.append(to - here)
