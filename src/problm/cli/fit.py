@@ -299,8 +299,9 @@ def numbers(option: str, text: str | None, model: Model) -> dict[str, float]:
 
 def write(folder: Folder, file: str, found: Fit, goodness: dict[str, float], written: str) -> list[Path]:
     """Write result.json, report.html (with the formula as it was ``written``) and, with Matplotlib, the plots."""
-    from ..inference.shown import interactive, parameter_table
+    from ..inference.shown import interactive, parameter_table, picture_png
     from ..report import page
+    from ..report.drawn import solve_png
     from ..solver.saved import to_dict
 
     result, model = found.result, f"{found.model.response} ~ {found.model.expression}"
@@ -312,9 +313,9 @@ def write(folder: Folder, file: str, found: Fit, goodness: dict[str, float], wri
         parts.append(chart)
     parts.append(page.wide_table(*parameter_table(found)))
     parts.append(page.listing(report(result, absolute=found.absolute_sigma, goodness=goodness)))
-    figures = optional(lambda: (found.plot(), result.plot()))
-    if figures is not None:
-        curve, solve = (page.figure_png(figure) for figure in figures)
+    pictures = optional(lambda: (picture_png(found, 0.95), solve_png(result)))
+    if pictures is not None:
+        curve, solve = pictures
         files.append(folder.write("fit.png", curve))
         parts.append(page.picture(curve, "Data, fit with its 95 % confidence band, and residuals"))
         parts.append(page.picture(solve, "Cost and batch size over time, residuals, correlations"))

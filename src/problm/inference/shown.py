@@ -120,10 +120,28 @@ def picture(fit: Estimate, level: float) -> Any:
         return plot_plane(x, fit.observed, fit.predict(fit.x).ravel(), (*variables[:2], label))
     if x.ndim != 1:
         return plot_prediction(fit.observed, fit.predict(fit.x).ravel(), label=label)
-    return plot_fit(
-        x, fit.observed, fit.residuals, lambda t: fit.confidence_band(t, level), sigma=fit.sigma,
-        terms=terms_of(fit), labels=(variables[0], label), level=level,
-    )  # fmt: skip
+    return plot_fit(x, fit.observed, fit.residuals, **_curve(fit, level))
+
+
+def picture_png(fit: Estimate, level: float) -> bytes:
+    """`picture` as PNG; without Matplotlib, which takes longer to load than most fits, where the data are a curve."""
+    from ..report.drawn import MOST_POINTS, fit_png
+    from ..report.page import figure_png
+
+    x = np.asarray(fit.in_memory(fit.x), dtype=np.float64)
+    if x.ndim != 1 or len(x) > MOST_POINTS:
+        return figure_png(picture(fit, level))
+    return fit_png(x, fit.observed, fit.residuals, **_curve(fit, level))
+
+
+def _curve(fit: Estimate, level: float) -> dict[str, Any]:
+    """What a plot of data over one variable shows besides the data."""
+    label = str(getattr(fit.model, "response", None) or "y")
+    variables = tuple(getattr(fit.model, "variables", ())) or ("x",)
+    return {
+        "band": lambda t: fit.confidence_band(t, level), "sigma": fit.sigma, "terms": terms_of(fit),
+        "labels": (variables[0], label), "level": level,
+    }  # fmt: skip
 
 
 def _terms(fit: Estimate) -> list[tuple[Any, Any]]:
