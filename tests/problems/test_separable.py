@@ -8,6 +8,7 @@ from scipy.optimize import curve_fit, least_squares
 
 from problm.api.separable_fit import separable_fit
 from problm.losses import LOSSES, Loss
+from problm.problems.separable_curve import SingleCurveProblem
 from problm.problems.separable_linear import LinearSeparableProblem
 from problm.problems.separable_nonlinear import SeparableProblem
 from problm.solver.loop import solve
@@ -143,6 +144,84 @@ def test_many_curves_reach_the_same_minimum_as_the_full_problem(form):
     assert fit.coefficient_errors().shape == (6, 3)
     used = y.size if sigma is None else np.isfinite(np.broadcast_to(sigma, y.shape)).sum()
     assert fit.degrees_of_freedom == used - 18 - 2
+
+
+def peaks(x, a):
+    return [*(np.exp(-0.5 * ((x - a[i]) / a[i + 4]) ** 2) for i in range(4)), 1.0, x]
+
+
+def one_curve(basis, alpha, m=500, seed=3):
+    rng = np.random.default_rng(seed)
+    x = np.linspace(-3, 12, m)
+    phi = np.stack([np.broadcast_to(c, m) for c in basis(x, alpha)], axis=1)
+    return x, phi @ rng.uniform(1, 2, phi.shape[1]) + 0.05 * rng.normal(size=m)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("derivative", ["3-point", "cs"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("close", [1.0, 1e-3, 1e-7])
+def test_single_curve_has_the_sums_of_many(exact, derivative, weighted, close):
+    """Well-conditioned, projected twice, and with nearly dependent columns."""
+    alpha = np.array([0.0, 3.0, 6.0, 6.0 + 3.0 * close, 0.6, 0.7, 0.8, 0.8])
+    x, y = one_curve(peaks, alpha)
+    sigma = np.random.default_rng(4).uniform(0.5, 2.0, len(x)) if weighted else None
+    arguments = {"derivative": derivative, "sigma": sigma, "exact": exact}
+    one = SingleCurveProblem(peaks, x, y[None], 8, **arguments)
+    many = LinearSeparableProblem(peaks, x, y[None], 8, **arguments)
+    expected = many.linearize(alpha, 0, 1, outer=True, costs=None)
+    for _ in range(2):  # one parameter at a time, and then in groups
+        costs = np.empty(1)
+        found = one.linearize(alpha, 0, 1, outer=True, costs=costs)
+        assert costs[0] == found.cost == one.cost(alpha) == pytest.approx(expected.cost, rel=1e-12)
+        size = np.sqrt(expected.hessian.diagonal())
+        loose = 1e-8 / min(close, 0.1) if close == 1e-7 else 1e-8
+        np.testing.assert_allclose(found.gradient / size, expected.gradient / size, atol=loose)
+        np.testing.assert_allclose(
+            found.hessian / np.outer(size, size), expected.hessian / np.outer(size, size), atol=loose
+        )
+        np.testing.assert_allclose(found.outer, np.outer(found.gradient, found.gradient))
+    np.testing.assert_allclose(one.residuals(alpha), many.residuals(alpha), atol=1e-9)
+
+
+def test_parameters_without_a_common_column_move_together():
+    calls = []
+
+    def counted(x, a):
+        calls.append(a)
+        return peaks(x, a)
+
+    alpha = np.array([0.0, 3.0, 6.0, 9.0, 0.6, 0.7, 0.8, 0.9])
+    x, y = one_curve(peaks, alpha)
+    problem = SingleCurveProblem(counted, x, y[None], 8)
+    counts = []
+    for shift in (0.0, 0.01, 0.02):
+        calls.clear()
+        problem.cost(alpha + shift)
+        problem.linearize(alpha + shift, 0, 1, outer=False, costs=None)
+        counts.append(len(calls))
+    assert counts == [1 + 16, 1 + 4, 1 + 4]  # places together, widths together, on both sides
+    calls.clear()
+    fit = separable_fit(counted, alpha + 0.1, x, y)
+    assert fit.result.success
+    assert len(calls) <= 1 + 16 + 9 + 6 * fit.result.nit
+
+
+def test_a_column_that_depends_on_more_than_it_showed_is_found_out():
+    """At the start the second column does not depend on the first parameter; where the fit ends it does."""
+
+    def switched(x, a):
+        return [np.exp(-a[0] * x), np.exp(-a[1] * x - (0.5 * (a[0] - 0.2) * x if a[0] > 0.2 else 0.0)), 1.0]
+
+    rng = np.random.default_rng(5)
+    x = np.linspace(0, 8, 400)
+    y = np.stack([np.broadcast_to(c, 400) for c in switched(x, [0.4, 2.0])], axis=1) @ [3.0, 2.0, 0.5]
+    y = y + 0.02 * rng.normal(size=400)
+    fit = separable_fit(switched, [0.1, 1.5], x, y)
+    exact = separable_fit(switched, fit.alpha, x, y)
+    assert fit.result.success
+    np.testing.assert_allclose(fit.alpha, exact.alpha, atol=1e-4 * exact.standard_errors.min())
+    np.testing.assert_allclose(fit.standard_errors, exact.standard_errors, rtol=1e-6)
 
 
 def test_errors_are_calibrated():

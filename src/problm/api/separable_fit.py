@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..losses import Loss, as_loss
+from ..problems.separable_curve import SingleCurveProblem
 from ..problems.separable_linear import Basis, LinearSeparableProblem
 from ..problems.separable_nonlinear import SeparableProblem
 from ..report.numbers import with_error
@@ -205,7 +206,8 @@ def separable_fit(
     deviations, used = _deviations(sigma, Y, single)
     _finite("y", Y)
     _finite("x", samples)
-    problem = LinearSeparableProblem(
+    alone = len(Y) == 1 and not own_x and (deviations is None or deviations.ndim == 1)
+    problem = (SingleCurveProblem if alone else LinearSeparableProblem)(
         basis,
         samples,
         Y,
@@ -228,6 +230,9 @@ def separable_fit(
     between = limits(bounds, alpha, "alpha0")
     space = Space(len(alpha)) if between is None else Space(len(alpha), *between)
     result = solve(problem, alpha, space=space, **options)
+    if isinstance(problem, SingleCurveProblem) and not problem.shares_no_column_at(result.x):
+        problem.move_one_by_one()
+        result = solve(problem, result.x, space=space, **options)
     coefficients = problem.coefficients(result.x)
     cost = problem.cost(result.x)
     plain = cost if the_loss.is_linear else 0.5 * float((problem.residuals(result.x) ** 2).sum())

@@ -312,10 +312,15 @@ def _shape(*lengths: int | str) -> str:
     return f"({', '.join(map(str, lengths))})"
 
 
-def columns_of(value: Any, shape: tuple[int, ...], name: str, kind: type = float) -> Array:
-    """Basis columns along the last axis, from an array or a list of columns (numbers are constant columns)."""
+def columns_of(value: Any, shape: tuple[int, ...], name: str, kind: type = float, into: Array | None = None) -> Array:
+    """Basis columns along the last axis, from an array or a list of columns (numbers are constant columns), which is
+    written to ``into`` (k, *shape), if given."""
     if isinstance(value, (list, tuple)):
-        value = np.stack([np.broadcast_to(np.asarray(column, dtype=kind), shape) for column in value], axis=-1)
+        # Stored column by column: interleaving them takes as long as a function or two.
+        stacked = np.empty((len(value), *shape), dtype=kind) if into is None else into
+        for place, column in zip(stacked, value, strict=True):
+            place[...] = np.broadcast_to(np.asarray(column, dtype=kind), shape)
+        value = np.moveaxis(stacked, 0, -1)
     array: Array = np.asarray(value, dtype=kind)
     if array.ndim != len(shape) + 1 or array.shape[:-1] != shape or array.shape[-1] == 0:
         raise ValueError(

@@ -36,3 +36,23 @@ def times(a: Array, b: Array) -> Array:
     for lo in range(piece, n, piece):
         total += a[:, lo : lo + piece].dot(b[lo : lo + piece])
     return np.asarray(total)
+
+
+def combine(a: Array, b: Array) -> Array:
+    """``a @ b`` for a small matrix a (d, k) and a flat one b (k, n)."""
+    result = np.empty((len(a), b.shape[1]))
+    for piece in _pieces(a, b):
+        np.matmul(a, b[:, piece], out=result[:, piece])
+    return result
+
+
+def subtract(a: Array, b: Array, rows: Array) -> None:
+    """Subtract ``a @ b`` from ``rows`` (d, n), for a small matrix a (d, k) and a flat one b (k, n)."""
+    for piece in _pieces(a, b):
+        rows[:, piece] -= a @ b[:, piece]
+
+
+def _pieces(a: Array, b: Array) -> list[slice]:
+    (d, k), n = a.shape, b.shape[1]
+    length = max(n, 1) if min(d, k) > _ROWS else max(_WORK // max(d * k, 1), 1)
+    return [slice(lo, lo + length) for lo in range(0, n, length)]
