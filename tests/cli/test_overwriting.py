@@ -152,6 +152,23 @@ def test_matches_are_not_replaced_by_matches(program, tmp_path):
     assert contents(tmp_path) == before
 
 
+def test_the_matrix_that_a_search_starts_from_is_not_replaced(program, tmp_path):
+    """``--initial`` names a file of the user's, under the name that the command writes."""
+    cloud = np.random.default_rng(0).normal(size=(200, 3))
+    np.save(tmp_path / "a.npy", cloud)
+    np.save(tmp_path / "image.npy", cloud[:64, :1] * np.ones(64))
+    np.savetxt(tmp_path / "matrix.txt", np.eye(4))
+    np.savetxt(tmp_path / "warp.txt", np.eye(3))
+    before = contents(tmp_path)
+    for command, data, start in (("register", "a.npy", "matrix.txt"), ("align", "image.npy", "warp.txt")):
+        code, _, err = program(
+            command, tmp_path / data, tmp_path / data, "--initial", tmp_path / start, "-o", tmp_path, "--force"
+        )
+        assert code == 2
+        assert f"{start} would overwrite the data being read" in err
+    assert contents(tmp_path) == before
+
+
 def test_a_model_is_not_replaced_by_its_adjustment(program, tmp_path):
     from tests.hardship.fuzz import seeds
 

@@ -44,7 +44,7 @@ def command(
 
     if overlay not in OVERLAYS:
         raise Bad(f"--overlay must be one of {', '.join(OVERLAYS)}, got {overlay!r}")
-    folder = job.folder([*_WARP, "report.html"], [image1, image2, mask1, mask2])
+    folder = job.folder([*_WARP, "report.html"], [image1, image2, mask1, mask2, initial])
     options = job.options(loss=loss, color=color, levels=_whole(levels), acceptance=acceptance)
     options |= {"initial": _start(initial), "mask1": _mask(mask1), "mask2": _mask(mask2)}
     with job.voice.progress() as progress:

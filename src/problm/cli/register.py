@@ -41,7 +41,7 @@ def command(
         if not path.exists():
             raise Bad(f"there is no file {path}")
     start = _start(initial)
-    folder = job.folder([*_FILES, "report.html"], [source, target])
+    folder = job.folder([*_FILES, "report.html"], [source, target, initial])
     cloud = read_points(source)
     options = job.options(method=method, scale=scale, loss=loss, max_distance=max_distance)
     with job.voice.progress() as progress:
