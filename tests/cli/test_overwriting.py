@@ -106,6 +106,36 @@ def test_outputs_never_replace_inputs(tmp_path, force):
         opened(tmp_path, inputs=[tmp_path / "." / "result.json"], force=force)
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_the_record_never_replaces_an_input(tmp_path, force):
+    """Matches of the user's under the name of the record."""
+    (tmp_path / RECORD).write_text("1 2 3 4")
+    with pytest.raises(Bad, match="would overwrite the data being read"):
+        opened(tmp_path, inputs=[tmp_path / RECORD], force=force)
+    assert (tmp_path / RECORD).read_text() == "1 2 3 4"
+
+
+def test_a_file_that_appears_while_a_command_runs_stays(tmp_path):
+    folder = opened(tmp_path)
+    (tmp_path / "fit.png").write_text("precious")
+    folder.write("result.json", "{}")
+    with pytest.raises(Bad, match=r"now holds files that problm did not write: fit\.png"):
+        folder.write("fit.png", "picture")
+    assert (tmp_path / "fit.png").read_text() == "precious"
+    forced = opened(tmp_path, force=True)
+    forced.write("fit.png", "picture")
+    assert (tmp_path / "fit.png").read_text() == "picture"
+
+
+def test_two_commands_that_write_to_one_folder(tmp_path):
+    """Each takes the other's files for ours, and the record keeps both."""
+    first, second = opened(tmp_path), opened(tmp_path)
+    second.write("result.json", "[]")
+    second.write("fit.png", "second")
+    first.write("result.json", "{}")
+    assert Written(tmp_path).strangers() == []
+
+
 # --- the commands ----------------------------------------------------------------------------------------------
 
 

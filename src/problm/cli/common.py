@@ -116,8 +116,8 @@ class Folder:
     ) -> None:
         if path.exists() and not path.is_dir():
             raise Bad(f"{path} is a file, but the output needs a folder: give another --output")
-        self.path, self._written = path, Written(path)
-        for name in names:
+        self.path, self._written, self._force = path, Written(path), force
+        for name in (*names, RECORD):
             if any(given is not None and same_file(path / name, given) for given in inputs):
                 raise Bad(f"{path / name} would overwrite the data being read: give another --output")
         for name in names:
@@ -143,7 +143,17 @@ class Folder:
 
     @contextmanager
     def writing(self, names: Sequence[str]) -> Iterator[Path]:
-        """Context in which another function writes these files into the folder atomically."""
+        """Context in which another function writes these files into the folder atomically.
+
+        Files that appeared while the command ran are checked like those that were there before.
+        """
+        self._written.refresh()
+        foreign = self._written.foreign(names)
+        if foreign and not self._force:
+            raise Bad(
+                f"{self.path} now holds files that problm did not write: {', '.join(foreign)}; they were left alone, "
+                "and these results were not written"
+            )
         self._written.claim(names)
         yield self.path
         self._written.settle(names)

@@ -35,6 +35,10 @@ class Written:
         """Whether a file of somebody else's has the name of the record."""
         self._files = known or {}
 
+    def refresh(self) -> None:
+        """Take over what other processes have recorded since."""
+        self._files.update(_load(self.folder / RECORD) or {})
+
     def foreign(self, names: Iterable[str]) -> list[str]:
         """Names of existing files that we did not write, or that were changed since."""
         return [name for name in names if os.path.lexists(self.folder / name) and not self._ours(name)]
