@@ -125,6 +125,40 @@ def test_a_function_that_is_linear_at_the_points_that_are_looked_at_is_not_taken
     assert (np.abs(popt - exact.x) <= 0.02 * np.sqrt(pcov.diagonal())).all()
 
 
+@pytest.mark.parametrize("by", [None, lambda x, a, b: np.stack([x, np.ones_like(x)], axis=1)])
+def test_a_linear_function_with_a_parameter_that_starts_at_its_end_takes_one_step(by, monkeypatch):
+    kinds, n = handed_over(monkeypatch), 30_000
+    x = np.linspace(-1.0, 1.0, n)
+    y = 2.0 * x + 1.0 + 0.1 * np.random.default_rng(14).standard_normal(n)
+    expected, covariance = np.polyfit(x, y, 1, cov=True)
+    popt, pcov = problm.curve_fit(lambda x, a, b: a * x + b, x, y, [0.0, expected[1]], jac=by)
+    assert kinds == [tuple]
+    np.testing.assert_allclose(popt, expected, rtol=1e-11)
+    np.testing.assert_allclose(pcov, covariance, rtol=1e-9, atol=1e-15)
+
+
+def test_a_parameter_that_the_step_leaves_does_not_hide_that_a_function_is_not_linear(monkeypatch):
+    kinds, n = handed_over(monkeypatch), 30_000
+    x = np.linspace(-1.0, 1.0, n)
+    plain = np.isin(np.arange(n), tried_rows(n))
+    special = x[plain]
+
+    def curve(x, a, b):
+        return a * x + b + 0.3 * a * (b - 1.0) * x * ~np.isin(x, special)
+
+    def move_of_b(b):
+        j = np.stack([x + 0.3 * (b - 1.0) * x * ~plain, 1.0 + 0.3 * x * ~plain], axis=1)
+        return np.linalg.lstsq(j, y - curve(x, 1.0, b))[0][1]
+
+    y = curve(x, 2.0, 1.0) + 0.1 * np.random.default_rng(15).standard_normal(n)
+    start = [1.0, scipy.optimize.brentq(move_of_b, 0.9, 1.1, xtol=1e-15)]
+    assert looks_linear(curve, x, np.array(start))
+    popt, pcov = problm.curve_fit(curve, x, y, start)
+    assert kinds == [type(None)]
+    exact = problm.least_squares(lambda t: curve(x, *t) - y, popt, jac="3-point", gtol=1e-12).x
+    assert (np.abs(popt - exact) <= 0.02 * np.sqrt(pcov.diagonal())).all()
+
+
 def test_terms_of_two_parameters_do_not_cancel():
     assert not looks_linear(lambda x, a, b: a * a * x - b * b * x, np.linspace(0.0, 1.0, 100), np.ones(2))
 

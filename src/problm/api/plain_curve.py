@@ -138,8 +138,7 @@ def looks_linear(f: Callable[..., Any], x: Array, theta: Array) -> bool:
     False
     """
     rows = x[..., tried_rows(x.shape[-1])]
-    # Steps of different lengths, so that terms of two parameters do not cancel each other.
-    step = [length * (1.0 + (_GOLDEN * k) % 1.0) for k, length in enumerate(_lengths(theta))]
+    step = [length * _uneven(k) for k, length in enumerate(_lengths(theta))]
     at = [[np.float64(t + k * s) for t, s in zip(theta.tolist(), step, strict=True)] for k in range(3)]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -149,6 +148,11 @@ def looks_linear(f: Callable[..., Any], x: Array, theta: Array) -> bool:
             return bool(np.abs(first + last - 2.0 * middle).max() <= _ROUNDED * size)
         except Exception:
             return False  # it may need all points
+
+
+def _uneven(k: int) -> float:
+    """Factor of the step of parameter k, between one and two, so that terms of two parameters do not cancel."""
+    return 1.0 + (_GOLDEN * k) % 1.0
 
 
 def _lengths(theta: Array) -> list[float]:
@@ -307,7 +311,8 @@ class PlainCurve:
 
         The remainder e of the residuals after a step s is half of their second derivative along it. What is left at
         the end is at most e itself, and the residuals times the change of the Jacobian, twice e relative to J s. One
-        direction tells it for all of them if every parameter has its share in it.
+        direction tells it for all of them if every parameter has its share in it; otherwise, as where a parameter
+        starts with its value at the end, another one is tried.
         """
         normal, (before, r, j) = self.normal, self._point
         step = theta - before
@@ -320,11 +325,23 @@ class PlainCurve:
             return False  # damped
         if abs(normal.cost - cost - predicted) > _EXACT * predicted:
             return False
-        if not min((normal.hessian.diagonal() * step * step).tolist()) >= _SHARE * bend:
-            return False
         e = now - r
         e -= step.dot(j)
         size = math.sqrt(dot(e, e))
         left = size / math.sqrt(2.0 * cost) + 2.0 * size / math.sqrt(bend)
+        if left <= _LEFT and not min((normal.hessian.diagonal() * step * step).tolist()) >= _SHARE * bend:
+            left += self._bent(theta, now, cost)
         self.left = left if left <= _LEFT else None
         return self.left is not None
+
+    def _bent(self, theta: Array, r: Array, cost: float) -> float:
+        """Relative remainder of the residuals r after a step from the last trial in which every parameter has its
+        share: it changes residuals as much as they are large."""
+        diagonal = self.normal.hessian.diagonal().tolist()
+        if not min(diagonal) > 0.0:
+            return math.inf
+        step = np.array([_uneven(k) * math.sqrt(2.0 * cost / h) for k, h in enumerate(diagonal)])
+        change = step.dot(self._point[2])
+        e = self._residuals(list(theta + step)) - r
+        e -= change
+        return math.sqrt(dot(e, e) / dot(change, change))
