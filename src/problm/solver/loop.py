@@ -42,7 +42,7 @@ from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run, Stop
 from .termination import TOLERANCE
-from .verification import MOST_ESCAPES, hidden_by_errors, perfect, settled, verified, way_down, way_down_in_doubt
+from .verification import follow_valley, hidden_by_errors, leave_saddle, perfect, settled, verified
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -158,7 +158,7 @@ class Loop(Run):
         if not full and self.uninformed(system):
             return None  # parameters that few rows of this batch inform would move by noise
         if (status := self.finished(system)) is not None:
-            return None if full and self.look_closer() else status
+            return None if full and (self.look_closer() or (self.verified and follow_valley(self))) else status
         if self.options.max_iter == 0:
             return Status.MAX_ITER  # only the start is evaluated
         if full and short_end.take_last_step(self, system):
@@ -176,7 +176,8 @@ class Loop(Run):
             self.damping.reset()
             self.grow_on()
         elif not self.look_closer():
-            return self.stalled(system)
+            status = self.stalled(system)
+            return None if self.verified and follow_valley(self) else status
         return None
 
     def linearize(self) -> QuadraticModel:
@@ -354,7 +355,7 @@ class Loop(Run):
 
     def look_closer(self) -> bool:
         """Refine derivatives, or trust the present ones to the last digit, if that may reveal a descent step."""
-        if self.refine_derivatives() or self.leave_saddle():
+        if self.refine_derivatives() or leave_saddle(self):
             return True
         # Directions that may be errors of the derivatives promise a decrease that matters; the next steps show whether
         # it is real.
@@ -362,22 +363,6 @@ class Loop(Run):
             return False
         self.keep_all_directions = True
         self.begin_anew()
-        return True
-
-    def leave_saddle(self) -> bool:
-        """Descend along a direction that a rank-deficient or inexact Jacobian does not see; return whether there is
-        one."""
-        if self.escapes >= MOST_ESCAPES:
-            return False
-        point = way_down(self, self.system) if self.system.singular else None
-        if point is None:
-            point = way_down_in_doubt(self, self.system)
-        self.escapes += self.system.singular or point is not None
-        if point is None:
-            return False
-        self.termination.begin_anew()
-        self.damping.reset()
-        self.batch.move(point)
         return True
 
     def refine_derivatives(self) -> bool:
@@ -393,6 +378,4 @@ class Loop(Run):
 
     def begin_anew(self) -> None:
         """Linearise this point again, with other derivatives."""
-        self.termination.begin_anew()
-        self.damping.reset()
-        self.batch.move(self.batch.theta)
+        self.move_off(self.batch.theta)

@@ -113,6 +113,12 @@ class Run:
         self.batch.count_residuals(int(run.batch.residual_rows))
         return run.batch.theta
 
+    def move_off(self, point: Theta) -> None:
+        """Continue from another point as if the solve began there."""
+        self.termination.begin_anew()
+        self.damping.reset()
+        self.batch.move(point)
+
     def iterate(self) -> Status | None:
         """Do one iteration (`problm.solver.loop`)."""
         raise NotImplementedError

@@ -17,10 +17,6 @@ Two more doubts are settled at the end of a solve. If derivatives are by differe
 the singular value of some direction, distance and steps along it are noise: the point is not known to be a minimum
 (`errors_hide_a_direction`). If the cost falls all the way along the Gauss-Newton step, to ten times the size of the
 parameters, there is no minimum near, however little is left to gain (`endless`).
-
-A vanishing gradient does not distinguish a minimum from a saddle point, which a symmetric start (two equal terms) leads
-to. The Jacobian is rank-deficient there, and the cost falls along directions that it does not see; `way_down` looks for
-one.
 """
 
 from __future__ import annotations
@@ -30,29 +26,21 @@ from collections.abc import Iterator
 from operator import mul
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..linalg.quadratic import QuadraticModel
-from .problem import Theta
-from .run import Run
-from .termination import TOLERANCE
+from ...linalg.quadratic import QuadraticModel
+from ..problem import Theta
+from ..run import Run
+from ..termination import TOLERANCE
+from .costs import REACH, Array, change_by, cost_at, gain_of, parabola
+from .escapes import way_down_in_doubt
+from .valley import lower_on_floor
 
-Array = NDArray[np.float64]
-_REACH = 1e-6
-"""Relative change of the cost, from the slope alone, over the distance at which it is evaluated."""
 _MOST_CUTS = 20
 _MOST_NOISE = 1e-6
 """Largest relative rounding error of the cost at which a minimum can still be judged."""
 _DIGITS = 1e-10
 _PERFECT = 1e-28
 _DAMPINGS = (0.0, 1e-6, 1e-3, 1.0)
-_ESCAPES = (1e-2, 0.9)
-"""Lengths of steps off a saddle point or a plateau, relative to the parameters: a short one, and one that moves a
-parameter nearly to zero (a step so steep that no data point shows its slope)."""
-MOST_ESCAPES = 3
-"""Largest number of saddle points to leave in one solve."""
-_DECADES = (1e2, 1e4, 1e6, 1e8)
-"""More lengths if no residual depends on any parameter: the size of parameters that start at zero is not known."""
 _ON_AND_ON = (0.01, 0.1, 1.0, 10.0)
 """Lengths along which the cost of a model without a minimum falls, relative to the parameters."""
 _RELATIVE = 1e-5
@@ -146,54 +134,34 @@ def _ends(run: Run, model: QuadraticModel, noise: float, step: Array, predicted:
     slope = float(model.normal.gradient @ step) / model.count
     if predicted <= 10.0 * noise or not slope < 0.0:
         return True
-    t, ahead = _short_way(run, model, step, min(1.0, _REACH * model.cost / -slope))
+    t, ahead = _short_way(run, model, step, min(1.0, REACH * model.cost / -slope))
     if not t > 0.0:
         return False
     if run.space.bounded:
-        return little(_gain(slope, 2.0 * (ahead - t * slope) / t / t))
-    measured, curvature = _parabola(ahead, _change(run, model, -t * step), t)
-    gain = _gain(max(-slope, abs(measured)), curvature)
+        return little(gain_of(slope, 2.0 * (ahead - t * slope) / t / t))
+    measured, curvature = parabola(ahead, change_by(run, model, -t * step), t)
+    gain = gain_of(max(-slope, abs(measured)), curvature)
     if little(predicted):
         return little(gain)
     # As close as rounding allows: there the model is valid, or there is a kink.
     near = min(t, math.sqrt(100.0 * noise / predicted))
-    ahead, behind = _change(run, model, near * step), _change(run, model, -near * step)
-    measured, curvature = _parabola(ahead, behind, near)
+    ahead, behind = change_by(run, model, near * step), change_by(run, model, -near * step)
+    measured, curvature = parabola(ahead, behind, near)
     if abs(measured - slope) <= -0.1 * slope and predicted <= curvature <= 4.0 * predicted:
         return False
-    return little(gain) or (min(ahead, behind) > 10.0 * noise and little(_gain(measured, curvature)))
-
-
-def _parabola(ahead: float, behind: float, t: float) -> tuple[float, float]:
-    """Slope and curvature along a step by the changes of the cost at t and -t."""
-    return (ahead - behind) / (2.0 * t), (ahead + behind) / t / t
-
-
-def _gain(slope: float, curvature: float) -> float:
-    """Decrease of the cost to the minimum of a parabola; infinite if it has none."""
-    return 0.5 * slope * (slope / curvature) if curvature > 0.0 else math.inf
+    return little(gain) or (min(ahead, behind) > 10.0 * noise and little(gain_of(measured, curvature)))
 
 
 def _short_way(run: Run, model: QuadraticModel, step: Array, t: float) -> tuple[float, float]:
     """A fraction t of the step over which the cost changes little, and the change of the mean cost there."""
-    ahead = _change(run, model, t * step)
+    ahead = change_by(run, model, t * step)
     for _ in range(_MOST_CUTS):
-        if abs(ahead) <= 10.0 * _REACH * model.cost:
+        if abs(ahead) <= 10.0 * REACH * model.cost:
             break
         # Shorten t to where a parabola through this change would be small.
-        t *= max(math.sqrt(_REACH * model.cost / abs(ahead)), 1e-3) if math.isfinite(ahead) else 1e-3
-        ahead = _change(run, model, t * step)
+        t *= max(math.sqrt(REACH * model.cost / abs(ahead)), 1e-3) if math.isfinite(ahead) else 1e-3
+        ahead = change_by(run, model, t * step)
     return t, ahead
-
-
-def _change(run: Run, model: QuadraticModel, step: Array) -> float:
-    """Change of the mean cost over all rows by a step."""
-    return _cost(run, run.space.inside(run.problem.retract(run.batch.theta, step))) - model.cost
-
-
-def _cost(run: Run, theta: Theta) -> float:
-    run.batch.count_residuals(run.problem.n)
-    return run.problem.cost(theta) / run.problem.n
 
 
 def rounding(run: Run, cost: float) -> float:
@@ -204,44 +172,7 @@ def rounding(run: Run, cost: float) -> float:
         return least
     signs = np.where(np.arange(len(theta)) % 2, 1.0, -1.0)
     moved = (run.space.inside(theta * (1.0 + 4.0 * _EPS * s)) for s in (signs, -signs, np.ones(len(theta))))
-    return max([least, *(abs(_cost(run, point) - cost) for point in moved)])
-
-
-def way_down(run: Run, model: QuadraticModel) -> Theta | None:
-    """Find a point of lower cost along a direction that the Jacobian does not see; None if there is none."""
-    best: tuple[float, Theta] = (model.cost * (1.0 - 1e-9), None)
-    for step in _unseen(run, model):
-        point = run.space.inside(run.problem.retract(run.batch.theta, step))
-        cost = _cost(run, point)
-        if math.isfinite(cost) and cost < best[0]:
-            best = cost, point
-    return best[1]
-
-
-def way_down_in_doubt(run: Run, model: QuadraticModel) -> Theta | None:
-    """A point with a lower cost along a direction whose slope the errors of the derivatives hide, or None.
-
-    Errors of a Jacobian by differences are small, but divided by a small singular value they may hide many times the
-    tolerance: slope and curvature along it are measured by the cost.
-    """
-    freedom = run.termination.freedom
-    error, values, steps = model.weak or (0.0, [], [])
-    for value, step in zip(values, steps, strict=True):
-        if not (value > error and freedom * (error / value) ** 2 > TOLERANCE**2 and model.cost > 0.0):
-            continue  # what errors hide, as a cosine between residuals and tangent space, does not matter
-        t = math.sqrt(2.0 * _REACH * model.cost) / float(value)
-        ahead, behind = _change(run, model, t * step), _change(run, model, -t * step)
-        slope, curvature = _parabola(ahead, behind, t)
-        if math.inf > freedom * _gain(slope, curvature) > TOLERANCE**2 * model.cost:
-            point = run.space.inside(run.problem.retract(run.batch.theta, -slope / curvature * step))
-            if _cost(run, point) < model.cost:
-                return point
-    return None
-
-
-def still_falls(run: Run) -> bool:
-    """Whether the cost falls along a direction that the Jacobian does not see after all saddle points were left."""
-    return run.system.singular and run.escapes >= MOST_ESCAPES and way_down(run, run.system) is not None
+    return max([least, *(abs(cost_at(run, point) - cost) for point in moved)])
 
 
 def hidden_by_errors(run: Run) -> float:
@@ -270,7 +201,9 @@ def _measured(run: Run) -> bool:
     model = run.system
     if rounding(run, model.cost) > 0.01 * _MOST_NOISE * model.cost:
         return False
-    return (run.verified or verified(run, model)) and way_down_in_doubt(run, model) is None
+    if not (run.verified or verified(run, model)) or way_down_in_doubt(run, model) is not None:
+        return False
+    return lower_on_floor(run, model) is None
 
 
 def _grown(run: Run) -> bool:
@@ -317,7 +250,7 @@ def _lower_far_out(run: Run, model: QuadraticModel) -> bool:
     cost, noise = model.cost, rounding(run, model.cost)
     for _ in range(2):
         theta = run.from_elsewhere(np.where(fixed, FAR * theta, theta), fixed)
-        before, cost = cost, _cost(run, theta)
+        before, cost = cost, cost_at(run, theta)
         if not cost < before - 10.0 * noise:
             return False
     return True
@@ -330,27 +263,4 @@ def _falls_on(run: Run, model: QuadraticModel) -> bool:
     if not (predicted > 0.0 and 0.0 < length < math.inf) or perfect(run, model):
         return False
     least = -10.0 * rounding(run, model.cost)
-    return all(_change(run, model, share / length * step) < least for share in _ON_AND_ON)
-
-
-def _unseen(run: Run, model: QuadraticModel) -> Iterator[Array]:
-    """Steps to both sides along the null space of H, relative to the sizes of the parameters."""
-    theta, hessian = run.batch.theta, model.normal.hessian
-    if not isinstance(hessian, np.ndarray):
-        return  # of many parameters, whose null space is not known
-    d = len(hessian)
-    flat = isinstance(theta, np.ndarray) and theta.shape == (d,)
-    sizes = np.maximum(np.abs(theta), 1e-3) if flat else np.ones(d)
-    scaled = hessian * sizes * sizes[:, None]
-    root = np.sqrt(np.maximum(scaled.diagonal(), 1e-300))
-    values, vectors = np.linalg.eigh(scaled / root / root[:, None])
-    # Not where every residual exceeds a bounded loss: there residuals do depend on parameters, only weights vanish.
-    blind = root.max() <= 1e-150 and model.cost < (1.0 - 1e-9) * run.termination.ceiling
-    for vector in vectors[:, values <= 1e-12 * values[-1]].T:
-        step = sizes * vector / np.maximum(root, 1e-150)
-        step /= max(float(np.abs(step / sizes).max()), 1e-300)
-        if run.space.fixed is not None:
-            step[run.space.fixed] = 0.0
-        for length in (*_ESCAPES, *_DECADES) if blind else _ESCAPES:
-            yield length * step
-            yield -length * step
+    return all(change_by(run, model, share / length * step) < least for share in _ON_AND_ON)

@@ -1,0 +1,72 @@
+"""A minimum that straight lines see is refuted where the floor of a curved valley falls on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+import problm
+from tests.helpers import wild_problems, zoo
+from tests.helpers.wild_problems import Family, grid
+
+SIZES, SHARES = [12, 30, 100, 1000, 20000, 60000], [0.2, 0.25, 0.25, 0.12, 0.05, 0.03]
+FAMILIES = {
+    "logistic": (11, "a/(1+exp(-(x-m)/w))", lambda r: (r.uniform(1, 3), r.uniform(2, 15), r.uniform(0.5, 2))),
+    "log": (12, "a*log(x+c)+d", lambda r: (r.uniform(1, 3), 10 ** r.uniform(-2, 2), r.uniform(-1, 1))),
+    "cosh": (
+        17,
+        "a*(exp(b*(x-c))+exp(-b*(x-c)))",
+        lambda r: (r.uniform(0.2, 2), r.uniform(0.3, 2), r.uniform(-2, 7)),
+    ),
+}
+
+
+def made(name: str, seed: int) -> wild_problems.Wild:
+    """A curve whose data show so little of it that its parameters have a curved valley."""
+    index, text, truth_of = FAMILIES[name]
+    family, rng = Family(text, truth_of, grid(0, 5)), np.random.default_rng([index, 77, seed])
+    parameters = wild_problems.parameters_of(text, family.variables)
+    value = wild_problems.evaluated(text, family.variables, parameters)
+    truth = np.array(truth_of(rng))
+    n = int(rng.choice([len(truth) + 3, *SIZES], p=[0.1, *SHARES]))
+    x = family.points(rng, n)[0]
+    level, signal = float(rng.choice([1e-3, 0.03, 0.1, 0.3])), value(truth, x)
+    y = signal + level * np.std(signal) * rng.standard_normal(n)
+    start = truth * (1 + family.spread * rng.uniform(-1, 1, len(truth)))
+    fit = zoo.Fit(name, lambda t, x, y: value(t, x) - y, start, (x, y), solution=truth, scale=level)
+    return wild_problems.Wild(replace(fit), "formula", text, family.variables, parameters)
+
+
+@pytest.mark.parametrize(("name", "seed"), [("logistic", 31015), ("log", 31023), ("cosh", 32025), ("cosh", 32105)])
+def test_a_success_in_a_curved_valley_is_a_minimum(name, seed):
+    """They ended between 0.015 and 2.6 standard errors above it: the wall hid the slope of the floor."""
+    wild = made(name, seed)
+    outcome, fit = wild_problems.solved(wild), wild.fit
+    assert outcome.success
+    with np.errstate(all="ignore"):
+        ends = [
+            scipy.optimize.least_squares(
+                lambda t: fit.residuals(t).ravel(), start, fit.jacobian, method="lm", max_nfev=3000,
+                ftol=1e-15, xtol=1e-15, gtol=1e-15,
+            ).x
+            for start in (outcome.x, fit.solution)
+        ]  # fmt: skip
+    cost = fit.cost(outcome.x)
+    gain = cost - min(fit.cost(end) for end in ends)
+    assert np.sqrt((fit.n - len(outcome.x)) * max(gain, 0.0) / cost) <= 0.011
+
+
+def test_a_floor_that_does_not_fall_is_not_followed():
+    """Where only a product of two parameters matters, the floor is level."""
+    rng = np.random.default_rng(5)
+    x = np.linspace(0, 5, 100)
+    y = 2.0 * np.exp(-0.7 * x) + 0.1 * rng.standard_normal(100)
+    one = problm.least_squares(lambda t, x, y: t[0] * np.exp(-t[1] * x) - y, [1, 1], data=(x, y), jac="3-point")
+    two = problm.least_squares(
+        lambda t, x, y: t[0] * t[2] * np.exp(-t[1] * x) - y, [1, 1, 0.5], data=(x, y), jac="3-point"
+    )
+    assert two.success
+    assert two.cost == pytest.approx(one.cost, rel=1e-9)
