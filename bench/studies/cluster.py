@@ -106,12 +106,12 @@ def empty_rounds(client: Any, data: tuple[Any, Any]) -> list[float]:
 def killed(client: Any, data: tuple[Any, Any]) -> tuple[Any, int, float]:
     """A fit during which two workers die, one after the other."""
     dead: list[int] = []
+    alive = sorted(client.run(os.getpid).values())
 
     def kill(state: Any) -> None:
         if len(dead) < 2 and 2 * state.batch_size > 65_536:
-            pid = sorted(client.run(os.getpid).values())[0]
-            os.kill(pid, signal.SIGKILL)
-            dead.append(pid)
+            dead.append(alive[len(dead)])
+            os.kill(dead[-1], signal.SIGKILL)
 
     began = time.perf_counter()
     result = fit(data, client=client, callback=kill)

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.optimize
 
 import problm
-from problm.data.sources import Sliced, even_ends
+from problm.data.columns import Sliced, even_ends
 from problm.linalg.quadratic import QuadraticModel
 from problm.linalg.space import Space
 from problm.losses import Loss
