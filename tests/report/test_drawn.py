@@ -15,11 +15,14 @@ from problm.inference.shown import picture_png
 from problm.report import canvas as drawing
 from problm.report.canvas import Canvas, Panel, spread
 from problm.report.drawn import solve_png
+from problm.report.plots import course
 from problm.report.ticks import linear_ticks, log_ticks
 
 X = np.linspace(0.0, 4.0, 200)
 Y = 2.5 * np.exp(-1.3 * X) + 0.5 + 0.05 * np.cos(40.0 * X)
 DECAY = "a * exp(-b * x) + c"
+SCALE = drawing._FINE / drawing._COARSE
+"""Pixels per unit of length."""
 
 
 def pixels(png: bytes) -> np.ndarray:
@@ -51,10 +54,10 @@ def test_the_curve_runs_where_the_fit_says() -> None:
     fit = problm.fit(DECAY, X, Y)
     image = pixels(picture_png(fit, 0.95))
     red = near(image, (214, 39, 40))
-    upper = red[(red[:, 0] < 2 * 440) & (red[:, 1] < 2 * 600)]  # above the residuals, left of the legend
-    left, right = upper[upper[:, 1] < 2 * 150], upper[upper[:, 1] > 2 * 500]
+    upper = red[(red[:, 0] < SCALE * 440) & (red[:, 1] < SCALE * 600)]  # above the residuals, left of the legend
+    left, right = upper[upper[:, 1] < SCALE * 150], upper[upper[:, 1] > SCALE * 500]
     assert left[:, 0].mean() + 100 < right[:, 0].mean()
-    assert upper[:, 1].min() >= 2 * 92
+    assert upper[:, 1].min() >= SCALE * 92
 
 
 @pytest.mark.parametrize("n", [30, 30_000])
@@ -94,13 +97,14 @@ def test_axes_of_anything_have_ends() -> None:
         for log in (False, True):
             low, high = spread(np.array(values), log=log)
             assert low < high
-            assert len((log_ticks if log else linear_ticks)(low, high)) < 12
+            assert len((log_ticks if log else linear_ticks)(low, high).values) < 12
 
 
 def test_numbers_of_an_axis_can_be_told_apart() -> None:
     for low, high in [(1e6, 1e6 + 1), (0.0, 1e-9), (-5e-5, 5e-5), (999.0, 1001.0), (0.0, 7e12)]:
-        told = [text for _, text in linear_ticks(low, high)]
+        told = linear_ticks(low, high).texts
         assert len(told) >= 3
+        assert max(len(text) for text in told) <= 7
         assert len(set(told)) == len(told)
 
 
@@ -110,3 +114,46 @@ def test_without_matplotlib_there_is_no_picture(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ImportError, match="plots need Matplotlib"):
         Canvas(10, 10)
     drawing._font.cache_clear()
+
+
+def test_axes_that_count_carry_integers_only() -> None:
+    for high in (1.05, 2.1, 5.0, 9.9, 30.0):
+        values = linear_ticks(0.0, high, whole=True).values
+        assert len(values) > 1
+        assert all(v == round(v) for v in values)
+
+
+def test_long_numbers_fit_on_the_sheet() -> None:
+    """Days of astronomers differ in their last digits only: these are written, and the rest once."""
+    sheet = Canvas(400, 300)
+    Panel(sheet, (60, 20, 386, 260), (2451545.0, 2451545.5), (1e6 - 0.01, 1e6 + 0.01))
+    image = pixels(sheet.png())
+    assert (image[:, -2:] == 255).all()
+    assert (image[:, :2] == 255).all()
+
+
+def test_steps_of_one_moment_are_drawn_by_number() -> None:
+    """Compiled steps end together: over time they would be one vertical line, and the batch size invisible."""
+    assert course([0.2, 0.2, 0.2])[1] == course([0.1, 0.2, 0.2])[1] == "iteration"
+    assert course([0.2, 0.2, 0.2])[0].tolist() == [1.0, 2.0, 3.0]
+    assert course([0.1, 0.2, 0.4])[1] == course([0.1])[1] == course([])[1] == "time [ms]"
+    image = pixels(solve_png(problm.fit(DECAY, X, Y).result))
+    assert len(near(image, (255, 127, 14))) > 20
+
+
+def test_error_bars_end_inside_of_the_frame() -> None:
+    fit = problm.fit(DECAY, X, Y, sigma=1.0)
+    image = pixels(picture_png(fit, 0.95))[: round(SCALE * 444)]  # without the residuals
+    bars = near(image, (165, 201, 225))
+    assert bars[:, 0].min() > SCALE * 20
+    assert bars[:, 0].max() < SCALE * 438
+
+
+def test_the_legend_hides_no_point_if_there_is_room() -> None:
+    """Points in all corners: it goes to the middle."""
+    sheet = Canvas(600, 400)
+    panel = Panel(sheet, (50, 20, 590, 380), (0.0, 1.0), (0.0, 1.0))
+    corners = panel.at([0.02, 0.98, 0.02, 0.98], [0.02, 0.02, 0.98, 0.98])
+    panel.legend([("dots", "#1f77b4", "data")], "4 points", corners)
+    blue = near(pixels(sheet.png()), (76, 146, 195))
+    assert SCALE * 200 < blue[:, 1].mean() < SCALE * 440

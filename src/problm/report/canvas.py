@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..support.printable import printable
-from .ticks import linear_ticks, log_ticks
+from .ticks import Ticks, linear_ticks, log_ticks
 
 Array = NDArray[np.float64]
-_FINE, _COARSE = 4, 2
+_FINE, _COARSE = 3, 2
 """Lengths are multiplied by the first, and the picture is reduced by the second, which smooths edges."""
 _INK, _GRID = "#262626", "#dddddd"
 
@@ -51,6 +51,7 @@ class Canvas:
 
         self.image = Image.new("RGB", (_FINE * width, _FINE * height), "white")
         self.draw = ImageDraw.Draw(self.image, "RGBA")
+        self.width = width
 
     def line(self, points: Array, color: str, width: float = 1.0, dashed: bool = False) -> None:
         """Connect (k, 2) points."""
@@ -103,6 +104,7 @@ class Panel:
     x, y : least and largest value of the axes.
     log : whether the axes are logarithmic.
     numbered : whether the axis of x has numbers.
+    whole : whether the axes count, so that only integers are numbered.
     """
 
     def __init__(
@@ -113,35 +115,39 @@ class Panel:
         y: tuple[float, float],
         log: tuple[bool, bool] = (False, False),
         numbered: bool = True,
+        whole: tuple[bool, bool] = (False, False),
     ) -> None:
-        self.canvas, self.box, self.log = canvas, box, log
+        self.canvas, self.box, self.log, self.whole = canvas, box, log, whole
         self.ends = (_scaled(np.array(x), log[0]), _scaled(np.array(y), log[1]))
         self._across(x, y, numbered)
         self.widest = self._up(x, y)
 
+    def _ticks(self, axis: int, ends: tuple[float, float], most: int) -> Ticks:
+        return log_ticks(*ends) if self.log[axis] else linear_ticks(*ends, min(8, max(4, most)), self.whole[axis])
+
     def _across(self, x: tuple[float, float], y: tuple[float, float], numbered: bool) -> None:
         """Grid lines of x, with the numbers for which there is room."""
-        _, top, _, bottom = self.box
-        free = -np.inf
-        for value, told in (log_ticks if self.log[0] else linear_ticks)(*x):
+        left, top, right, bottom = self.box
+        ticks, free = self._ticks(0, x, int(right - left) // 95), -np.inf
+        for value, told in zip(ticks.values, ticks.texts, strict=True):
             at, half = float(self.at([value], [y[0]])[0, 0]), 0.5 * self.canvas.length(told, 12.0)
             self.canvas.line(np.array([[at, top], [at, bottom]]), _GRID, 0.5)
-            if numbered and at - half > free:
+            if numbered and at - half > free and at + half < self.canvas.width:
                 self.canvas.text(at, bottom + 6, told, anchor="ma")
                 free = at + half + 8.0
+        if numbered:
+            self.canvas.text(right, bottom + 26, ticks.note, 11.0, "ra")
 
     def _up(self, x: tuple[float, float], y: tuple[float, float]) -> float:
-        """Grid lines of y, with numbers; return the width of these. Long ones are written less the first of them."""
-        left, top, right, _ = self.box
-        ticks = (log_ticks if self.log[1] else linear_ticks)(*y)
-        if any(self.canvas.length(told, 12.0) > 60.0 for _, told in ticks):
-            self.canvas.text(left, top - 4, f"+ {ticks[0][1]}", 10.0, "ms")
-            ticks = [(value, f"{value - ticks[0][0]:.2g}") for value, _ in ticks]
-        for value, told in ticks:
+        """Grid lines of y, with numbers; return the width of these."""
+        left, top, right, bottom = self.box
+        ticks = self._ticks(1, y, int(bottom - top) // 50)
+        for value, told in zip(ticks.values, ticks.texts, strict=True):
             at = float(self.at([x[0]], [value])[0, 1])
             self.canvas.line(np.array([[left, at], [right, at]]), _GRID, 0.5)
             self.canvas.text(left - 6, at, told, anchor="rm")
-        return max((self.canvas.length(told, 12.0) for _, told in ticks), default=0.0)
+        self.canvas.text(max(2.0, left - 60), top - 4, ticks.note, 10.0, "ls")
+        return max((self.canvas.length(told, 12.0) for told in ticks.texts), default=0.0)
 
     def at(self, x: ArrayLike, y: ArrayLike) -> Array:
         """(k, 2) places of points; those outside of the axes lie on the frame."""
@@ -164,13 +170,16 @@ class Panel:
             self.canvas.upright(left - self.widest - 18, (top + bottom) / 2, ylabel, 13.0)
 
     def legend(self, entries: Sequence[tuple[str, str, str]], title: str, drawn: Array) -> None:
-        """Name (kind, color, name) in the corner that holds the fewest of the points ``drawn`` (k, 2)."""
+        """Name (kind, color, name) where it hides the fewest of the points ``drawn`` (k, 2)."""
         canvas, (left, top, right, bottom) = self.canvas, self.box
         width = 52 + max(canvas.length(text, 11.0) for text in [title, *(name for _, _, name in entries)])
         height = 28 + 18 * len(entries)
-        corners = [(x, y) for x in (right - width - 8, left + 8) for y in (top + 8, bottom - height - 8)]
-        x, y = min(corners, key=lambda c: _inside(drawn, c, (width, height)))
-        canvas.area(np.array([[x, y], [x + width, y], [x + width, y + height], [x, y + height]]), "#ffffff", 0.8)
+        across = (right - width - 8, left + 8, (left + right - width) / 2)
+        up = (top + 8, bottom - height - 8, (top + bottom - height) / 2)
+        x, y = min(((x, y) for y in up for x in across), key=lambda c: _inside(drawn, c, (width, height)))
+        corners = np.array([[x, y], [x + width, y], [x + width, y + height], [x, y + height], [x, y]])
+        canvas.area(corners, "#ffffff", 0.8)
+        canvas.line(corners, "#cccccc", 0.8)
         canvas.text(x + width / 2, y + 12, title, 11.0)
         for k, (kind, color, name) in enumerate(entries):
             middle = y + 32 + 18 * k

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .canvas import Canvas, Panel, spread
-from .plots import curve_grid, in_deviations, log_axes
+from .plots import course, curve_grid, in_deviations, log_axes
 from .shown import ShownResult
+from .ticks import written
 
 Array = NDArray[np.float64]
 _BLUE, _ORANGE, _GREEN, _RED = "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"
@@ -37,13 +38,17 @@ def fit_png(
     grid = curve_grid(x, log[0])
     value, low, high = band(grid)
     curves = [(name, curve(grid)) for name, curve in terms]
-    tall = spread(y, value, low, high, *(c for _, c in curves))
+    bars = np.zeros(0)
+    if sigma is not None and np.ndim(sigma) < 2 and len(x) <= 1000:
+        bars = np.broadcast_to(np.asarray(sigma, dtype=np.float64), x.shape)
+    ends = (y - bars, y + bars) if len(bars) else ()
+    tall = spread(y, value, low, high, *ends, *(c for _, c in curves))
     if log[1]:
         tall = (0.7 * float(y[y > 0].min()), 1.4 * float(y.max()))
     canvas, wide = Canvas(880, 660), spread(x, log=log[0])
     upper = Panel(canvas, (92, 18, 866, 440), wide, tall, log, numbered=False)
-    if sigma is not None and np.ndim(sigma) < 2 and len(x) <= 1000:
-        _error_bars(upper, x, y, np.broadcast_to(np.asarray(sigma, dtype=np.float64), x.shape))
+    for bar in zip(*(upper.at(x, end) for end in ends), strict=True):
+        canvas.line(np.array(bar), "#a5c9e1", 1.2)
     _points(upper, x, y)
     for k, (_, curve) in enumerate(curves):
         canvas.line(upper.at(grid, curve), _TERMS[k % 6], 1.2, dashed=True)
@@ -64,12 +69,8 @@ def fit_png(
 def _points(panel: Panel, x: Array, y: Array) -> None:
     """Draw points; thousands overlap, and drawn fainter they show their density."""
     opacity = float(np.clip(4000 / max(len(x), 1), 0.3, 0.7))
-    panel.canvas.dots(panel.at(x, y), 2.2 if len(x) < 1000 else 1.5, _BLUE, opacity)
-
-
-def _error_bars(panel: Panel, x: Array, y: Array, sigma: Array) -> None:
-    for ends in zip(panel.at(x, y - sigma), panel.at(x, y + sigma), strict=True):
-        panel.canvas.line(np.array(ends), "#a5c9e1", 1.0)
+    radius = 3.2 if len(x) < 100 else 2.2 if len(x) < 1000 else 1.5
+    panel.canvas.dots(panel.at(x, y), radius, _BLUE, opacity)
 
 
 def solve_png(result: ShownResult) -> bytes:
@@ -84,21 +85,27 @@ def solve_png(result: ShownResult) -> bytes:
 def _course(canvas: Canvas, result: ShownResult) -> None:
     """Cost and batch size over time."""
     history = result.history
+    if not len(history):
+        canvas.text(534, 167, "solved without iterations", 14.0)
+        return
     cost, batch = np.asarray(history.cost, dtype=np.float64), np.asarray(history.batch_size, dtype=np.float64)
-    time = np.maximum(1e3 * np.asarray(history.seconds, dtype=np.float64), 1e-3)
-    late = _logarithmic(time, 5.0)
+    time, label = course(history.seconds)
+    counted = label == "iteration"
+    late = not counted and _logarithmic(time, 5.0)
     wide = spread(time, log=late)
     log = (late, _logarithmic(cost, 10.0))
-    panel = Panel(canvas, (92, 34, 480, 300), wide, spread(cost, log=log[1]), log)
+    panel = Panel(canvas, (92, 34, 480, 300), wide, spread(cost, log=log[1]), log, whole=(counted, False))
     canvas.line(panel.at(time, cost), _BLUE, 1.6)
     canvas.dots(panel.at(time, cost), 3.0, _BLUE)
-    panel.frame("time [ms]", "cost (estimated from the batch)", f"cost (ended: {result.status.name.lower()})")
+    panel.frame(label, "cost (estimated from the batch)", f"cost (ended: {result.status.name.lower()})")
     sizes = np.append(batch, result.n)
     log = (late, _logarithmic(sizes, 5.0))
-    panel = Panel(canvas, (588, 34, 976, 300), wide, spread(sizes, log=True) if log[1] else (0.0, 1.1 * result.n), log)
+    tall = spread(sizes, log=True) if log[1] else (0.0, 1.1 * result.n)
+    panel = Panel(canvas, (588, 34, 976, 300), wide, tall, log, whole=(counted, True))
     canvas.line(panel.at(wide, [result.n, result.n]), "#b3b3b3", 1.0)
     canvas.line(panel.at(np.repeat(time, 2)[1:], np.repeat(batch, 2)[:-1]), _ORANGE, 1.8)
-    panel.frame("time [ms]", "residual blocks in the batch", "batch size")
+    canvas.dots(panel.at(time, batch), 3.0, _ORANGE)
+    panel.frame(label, "residual blocks in the batch", "batch size")
 
 
 def _logarithmic(values: Array, ratio: float) -> bool:
@@ -114,7 +121,8 @@ def _histogram(canvas: Canvas, result: ShownResult, most: int = 200_000) -> None
     values = values[:: max(1, -(-len(values) // most))]
     low, high = np.quantile(values, [0.001, 0.999])
     counts, edges = np.histogram(values, min(80, 5 + int(np.sqrt(len(values)))), (low, high) if high > low else None)
-    panel = Panel(canvas, (92, 394, 480, 660), spread(edges), (0.0, 1.05 * max(1, int(counts.max()))))
+    panel = Panel(canvas, (92, 394, 480, 660), spread(edges), (0.0, 1.05 * max(1, int(counts.max()))),
+                  whole=(False, True))  # fmt: skip
     for count, left, right in zip(counts, edges[:-1], edges[1:], strict=True):
         canvas.area(panel.at([left, right, right, left], [0.0, 0.0, count, count]), _GREEN)
     panel.frame("residual", "count", "residuals (99.8 %)")
@@ -133,7 +141,7 @@ def _correlations(canvas: Canvas, result: ShownResult) -> None:
         canvas.area(np.array([[x, y], [x + step, y], [x + step, y + step], [x, y + step]]), _red_blue(value))
         if len(names) <= 6:
             ink = "#ffffff" if abs(value) > 0.6 else "#000000"
-            canvas.text(x + step / 2, y + step / 2, f"{value:.2f}", 12.0, color=ink)
+            canvas.text(x + step / 2, y + step / 2, written(value, 2), 12.0, color=ink)
     for i, name in enumerate(names if len(names) <= 12 else ()):
         canvas.text(left - 7, top + (i + 0.5) * step, name, anchor="rm")
         canvas.text(left + (i + 0.5) * step, top + side + 6, name, anchor="ma")
@@ -146,12 +154,13 @@ def _correlations(canvas: Canvas, result: ShownResult) -> None:
         )
         canvas.area(strip, _red_blue((high + low) / 2))
     for value in (-1.0, -0.5, 0.0, 0.5, 1.0):
-        canvas.text(left + side + 36, top + side * (1.0 - value) / 2, f"{value:g}", 11.0, "lm")
+        canvas.text(left + side + 36, top + side * (1.0 - value) / 2, written(value, 1), 11.0, "lm")
 
 
-_MAP = np.array([[5, 48, 97], [67, 147, 195], [209, 229, 240], [247, 247, 247], [253, 219, 199], [214, 96, 77],
-                 [103, 0, 31]], dtype=np.float64)  # fmt: skip
-"""Colors of -1, -2/3, ..., 1: blue over white to red."""
+_MAP = np.array([[5, 48, 97], [33, 102, 172], [67, 147, 195], [146, 197, 222], [209, 229, 240], [247, 247, 247],
+                 [253, 219, 199], [244, 165, 130], [214, 96, 77], [178, 24, 43], [103, 0, 31]],
+                dtype=np.float64)  # fmt: skip
+"""Colors of -1, -0.8, ..., 1: blue over white to red."""
 
 
 def _red_blue(value: float) -> str:

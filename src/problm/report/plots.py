@@ -52,30 +52,45 @@ def plot_result(result: ShownResult) -> Any:
     figure, axes = new_figure(2, 2, figsize=(9, 6.5))
     history = result.history
     # The first thousand rows take microseconds and the last pass most of the time: only a logarithmic axis shows both.
-    milliseconds = np.maximum(1e3 * np.asarray(history.seconds), 1e-3)
+    when, label = course(history.seconds)
     ax = axes[0, 0]
-    ax.plot(milliseconds, history.cost, ".-")
+    ax.plot(when, history.cost, ".-")
     ax.set(
-        xlabel="time [ms]",
+        xlabel=label,
         ylabel="cost (estimated from the batch)",
         title=f"cost (ended: {result.status.name.lower()})",
     )
     if len(history):
-        _log_axis(ax, "x", milliseconds)
+        _time_axis(ax, when, label)
         if min(history.cost) > 0 and max(history.cost) > 10.0 * min(history.cost):  # else linear
             ax.set_yscale("log")
     ax = axes[0, 1]
-    ax.step(milliseconds, history.batch_size, where="post", color="C1")
+    ax.step(when, history.batch_size, ".-", where="post", color="C1")
     ax.axhline(result.n, color="0.7", lw=1)
-    ax.set(xlabel="time [ms]", ylabel="residual blocks in the batch", title="batch size")
+    ax.set(xlabel=label, ylabel="residual blocks in the batch", title="batch size")
     if len(history):
-        _log_axis(ax, "x", milliseconds)
+        _time_axis(ax, when, label)
         _log_axis(ax, "y", np.append(history.batch_size, result.n), "{x:,.0f}")
         if ax.get_yscale() == "linear":
             ax.set_ylim(0.0, 1.1 * result.n)
     residual_histogram(axes[1, 0], result)
     correlation_picture(axes[1, 1], result)
     return figure
+
+
+def course(seconds: Sequence[float]) -> tuple[Array, str]:
+    """Where iterations are drawn, with the label: in time, or by number if compiled steps ended at one moment."""
+    milliseconds = np.maximum(1e3 * np.asarray(seconds, dtype=np.float64), 1e-3)
+    if len(np.unique(milliseconds)) < min(3, len(milliseconds)):
+        return np.arange(1.0, len(milliseconds) + 1.0), "iteration"
+    return milliseconds, "time [ms]"
+
+
+def _time_axis(ax: Any, when: Array, label: str) -> None:
+    if label == "iteration":
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    else:
+        _log_axis(ax, "x", when)
 
 
 def _log_axis(ax: Any, which: str, values: Array, form: str = "{x:g}") -> None:
