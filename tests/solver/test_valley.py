@@ -70,3 +70,12 @@ def test_a_floor_that_does_not_fall_is_not_followed():
     )
     assert two.success
     assert two.cost == pytest.approx(one.cost, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-100, 1e100])
+def test_an_exact_fit_has_nothing_below(scale):
+    """Costs of zero, or too small to be halved, leave no distance to look at."""
+    x = np.linspace(0.0, 1.0, 20)
+    found = problm.fit("a*x + b", x, scale * x)
+    assert found.result.success
+    assert found.result.x == pytest.approx([scale, 0.0], abs=1e-12 * scale)

@@ -46,11 +46,11 @@ def lower_on_floor(run: Run, model: QuadraticModel) -> Theta | None:
     """A point on the floor along the Gauss-Newton step whose cost is lower by more than the tolerance, or None.
 
     Takes one or two passes where the cost does not fall. The model is asked nothing else: where its own decrease is
-    within the tolerance, there is nothing to refute.
+    within the tolerance, or the fit is exact, there is nothing to refute.
     """
     step, predicted, _ = model.step(0.0)
     enough = TOLERANCE**2 * model.cost / run.termination.freedom
-    if not (isinstance(model.normal.hessian, np.ndarray) and enough < predicted < math.inf):
+    if not (isinstance(model.normal.hessian, np.ndarray) and 0.0 < enough < predicted < math.inf):
         return None
     floor, t = Floor(run, model, step), enough / predicted
     best, lowest = None, model.cost - enough
