@@ -5,16 +5,8 @@ Calls `problm.linalg` and the state of the solve (`problm.solver.run`). Start wi
 """
 
 from .escapes import leave_saddle, still_falls
-from .measured import (
-    FAR,
-    endless,
-    errors_hide_a_direction,
-    hidden_by_errors,
-    perfect,
-    settled,
-    sizes_at,
-    verified,
-)
+from .exact import perfect, settled, sizes_at
+from .measured import FAR, endless, errors_hide_a_direction, hidden_by_errors, verified
 from .valley import follow_valley
 
 __all__ = [

@@ -23,23 +23,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from operator import mul
 
 import numpy as np
 
 from ...linalg.quadratic import QuadraticModel
-from ..problem import Theta
 from ..run import Run
 from ..termination import TOLERANCE
 from .costs import REACH, Array, change_by, cost_at, gain_of, parabola
 from .escapes import way_down_in_doubt
+from .exact import perfect, settled, sizes_at
 from .valley import lower_on_floor
 
 _MOST_CUTS = 20
 _MOST_NOISE = 1e-6
 """Largest relative rounding error of the cost at which a minimum can still be judged."""
-_DIGITS = 1e-10
-_PERFECT = 1e-28
 _DAMPINGS = (0.0, 1e-6, 1e-3, 1.0)
 _ON_AND_ON = (0.01, 0.1, 1.0, 10.0)
 """Lengths along which the cost of a model without a minimum falls, relative to the parameters."""
@@ -48,8 +45,6 @@ _RELATIVE = 1e-5
 1e-8 times the size of a parameter over the distance on which the model bends."""
 _FIRM = 1e-2
 """Smallest pivot of H, scaled to a unit diagonal, at which errors of differences never matter."""
-_FAR_START = 1e6
-"""Size of a start, relative to all parameters at the end, that says nothing about theirs."""
 _GROWN = 100.0
 FAR = 10.0
 """Growth since the start, as a factor, at which a parameter may count as running to infinity."""
@@ -80,49 +75,6 @@ def _directions(model: QuadraticModel) -> Iterator[tuple[Array, float]]:
         step = np.zeros(len(gradient))
         step[j] = -gradient[j] / curvature[j]
         yield step, 0.5 * float(gradient[j] ** 2 / curvature[j])
-
-
-def perfect(run: Run, model: QuadraticModel) -> bool:
-    """Whether residuals are only rounding errors: 1e-14 of what parameters as large as the start contribute to them,
-    with the median over the parameters (at the edge of the model's domain a derivative may be infinite)."""
-    if run.start_squares is None:
-        run.start_squares = [size * size for size in _sizes_at_start(run)]
-    signal = list(map(mul, model.normal.hessian.diagonal().tolist(), run.start_squares))  # few: NumPy takes longer
-    least = model.cost * model.count / (_PERFECT * len(signal))
-    if not max(signal) >= least:
-        return False
-    signal.sort()
-    if not 0.5 * (signal[(len(signal) - 1) // 2] + signal[len(signal) // 2]) >= least:
-        return False
-    there = model.normal.hessian.diagonal() * sizes_at(run, run.batch.theta) ** 2  # a start of 1e100 says nothing
-    return bool(np.median(there) >= least)
-
-
-def settled(run: Run, model: QuadraticModel) -> bool:
-    """Whether the Gauss-Newton step changes no parameter in its first ten digits. This ends fits of exact data, which
-    have no standard errors to measure by."""
-    return bool((np.abs(model.step(0.0)[0]) <= _DIGITS * sizes_at(run, run.batch.theta)).all())
-
-
-def sizes_at(run: Run, theta: Theta) -> Array:
-    """(d,) sizes of the parameters at a point or at the start, whichever is larger; 1 on manifolds. A start that is
-    `_FAR_START` times as large as all parameters counts as no larger than that."""
-    start, d = run.start, run.problem.dim
-    if not (isinstance(theta, np.ndarray) and theta.shape == (d,)):
-        return np.ones(d)
-    largest = float(np.abs(theta).max(initial=0.0))
-    begun = np.minimum(np.abs(start), _FAR_START * largest) if largest > 0.0 else np.abs(start)
-    return np.maximum(np.maximum(np.abs(theta), begun), 1e-6 * float(begun.max(initial=0.0)))
-
-
-def _sizes_at_start(run: Run) -> list[float]:
-    """`sizes_at` the start; every solve needs them, and for a few numbers NumPy takes ten times as long."""
-    start, d = run.start, run.problem.dim
-    if not (isinstance(start, np.ndarray) and start.shape == (d,)):
-        return [1.0] * d
-    sizes = list(map(abs, start.tolist()))
-    least = 1e-6 * max(sizes, default=0.0)
-    return [max(size, least) for size in sizes]
 
 
 def _ends(run: Run, model: QuadraticModel, noise: float, step: Array, predicted: float) -> bool:

@@ -25,6 +25,7 @@ from ..problem import Theta
 from ..run import Run
 from ..termination import TOLERANCE
 from .costs import Array, cost_at
+from .exact import perfect
 
 _CORRECTIONS = 3
 """Largest number of Gauss-Newton steps back to the floor."""
@@ -46,11 +47,13 @@ def lower_on_floor(run: Run, model: QuadraticModel) -> Theta | None:
     """A point on the floor along the Gauss-Newton step whose cost is lower by more than the tolerance, or None.
 
     Takes one or two passes where the cost does not fall. The model is asked nothing else: where its own decrease is
-    within the tolerance, or the fit is exact, there is nothing to refute.
+    within the tolerance, or residuals are only rounding errors, there is nothing to refute.
     """
     step, predicted, _ = model.step(0.0)
     enough = TOLERANCE**2 * model.cost / run.termination.freedom
     if not (isinstance(model.normal.hessian, np.ndarray) and 0.0 < enough < predicted < math.inf):
+        return None
+    if perfect(run, model):
         return None
     floor, t = Floor(run, model, step), enough / predicted
     best, lowest = None, model.cost - enough
