@@ -70,12 +70,12 @@ dist: $(VENV)/.run  ## source distribution, and a wheel with compiled code for t
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt pip
-	$(PIP) install -c constraints.txt -e ".[all]"
+	$(PIP) install -c constraints.txt -e ".[vision,plot,cli]"
 	$(BIN)/problm warmup
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt --group dev --group docs
+	$(PIP) install -c constraints.txt -e ".[all]" --group dev --group docs
 	touch $@
 
 $(VENV)/.audit: $(VENV)/.run

@@ -21,6 +21,8 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from inspect import getsource
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,36 +77,48 @@ def build(
     objects.mkdir(parents=True, exist_ok=True)
     known = {name_of(f.py_func) for f in FUNCTIONS if f.signatures}
     names = sorted(known if only is None else known.intersection(only))
-    made = _everywhere(_compile, [(name, objects) for name in names], settings, jobs, progress)
-    pieces = [piece for some in made for piece in some]
+    pieces = _everywhere(partial(_compile, objects), names, settings, jobs, progress)
     _join(compiler, objects, pieces, to)
     return to
 
 
 def compile_into_cache(names: list[str], jobs: int | None = None, progress: Progress = None) -> None:
     """Compile functions into the cache on disk, as their first calls would."""
-    _everywhere(_keep, [(name,) for name in names], {}, jobs, progress)
+    _everywhere(_keep, names, {}, jobs, progress)
 
 
 def _everywhere(
-    work: Callable[..., Any],
-    todo: list[Any],
+    work: Callable[[list[str]], list[Piece]],
+    names: list[str],
     settings: dict[str, str],
     jobs: int | None,
     progress: Progress,
-) -> list[Any]:
-    """Run work in several processes; return the results in order."""
+) -> list[Piece]:
+    """Run work on functions in several processes; return the results in a fixed order.
+
+    Functions of one module go to one process, since they share the parts that they call. The longest come first.
+    """
+    modules = {name.rpartition(".")[0] for name in names}
+    groups = [[name for name in names if name.rpartition(".")[0] == module] for module in modules]
+    groups.sort(key=lambda group: (-sum(map(_lines, group)), group))
+    done, pieces = 0, list[Piece]()
     with ProcessPoolExecutor(jobs or os.cpu_count(), get_context("spawn"), _prepare, (settings,)) as pool:
-        futures = [pool.submit(work, *each) for each in todo]
+        futures = {pool.submit(work, group): len(group) for group in groups}
         try:
-            for done, future in enumerate(as_completed(futures), 1):
-                future.result()
+            for future in as_completed(futures):
+                pieces += future.result()
+                done += futures[future]
                 if progress is not None:
-                    progress(done, len(futures))
+                    progress(done, len(names))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return [future.result() for future in futures]
+    return sorted(pieces)
+
+
+def _lines(name: str) -> int:
+    """Number of lines of a function, a measure of the time that it takes to compile."""
+    return max(len(getsource(f.py_func).splitlines()) for f in FUNCTIONS if name_of(f.py_func) == name)
 
 
 def c_compiler() -> list[str]:
@@ -138,22 +152,25 @@ def _prepare(settings: dict[str, str]) -> None:
     load_all()
 
 
-def _compile(name: str, place: Path) -> list[Piece]:
-    """Write the objects of all functions of a name; a function may be compiled for several types."""
+def _compile(place: Path, names: list[str]) -> list[Piece]:
+    """Write the objects of all functions of these names; a function may be compiled for several types."""
     return [
         _piece(function, signature, place)
+        for name in names
         for function in FUNCTIONS
         if name_of(function.py_func) == name
         for signature in function.signatures
     ]
 
 
-def _keep(name: str) -> None:
-    for function in FUNCTIONS:
-        if name_of(function.py_func) == name:
-            dispatcher = function.dispatcher  # already compiled, unless for any types
-            for signature in function.signatures if function.any_types else ():
-                dispatcher.compile(signature.numba)
+def _keep(names: list[str]) -> list[Piece]:
+    for name in names:
+        for function in FUNCTIONS:
+            if name_of(function.py_func) == name:
+                dispatcher = function.dispatcher  # already compiled, unless for any types
+                for signature in function.signatures if function.any_types else ():
+                    dispatcher.compile(signature.numba)
+    return []
 
 
 def _piece(function: Function, signature: Signature, objects: Path) -> Piece:
