@@ -9,6 +9,7 @@ import pytest
 import scipy.optimize
 
 import problm
+from problm.solver.result import Status
 from tests.helpers import wild_problems, zoo
 from tests.helpers.wild_problems import Family, grid
 
@@ -79,3 +80,42 @@ def test_an_exact_fit_has_nothing_below(scale):
     found = problm.fit("a*x + b", x, scale * x)
     assert found.result.success
     assert found.result.x == pytest.approx([scale, 0.0], abs=1e-12 * scale)
+
+
+def arctangent(seed: int) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """A start and the data of arctan(a (x - b)), from far off."""
+    rng = np.random.default_rng([6, 77, seed])
+    truth = np.array([rng.uniform(0.3, 5), rng.uniform(-2, 7)])
+    n = int(rng.choice([5, *SIZES], p=[0.1, *SHARES]))
+    x = grid(0, 5)(rng, n)[0]
+    signal = np.arctan(truth[0] * (x - truth[1]))
+    level = float(rng.choice([1e-3, 0.03, 0.1, 0.3]))
+    y = signal + level * np.std(signal) * rng.standard_normal(n)
+    return truth + np.array([rng.normal() * 3, rng.normal() * 20]), (x, y)
+
+
+@pytest.mark.parametrize("seed", [31013, 32018, 32040, 32050, 41034])
+def test_a_way_to_infinity_that_errors_of_differences_hide_is_no_success(seed):
+    """Only a * b is seen far out, by differences: the slope along the rest of the valley is within their errors."""
+    start, data = arctangent(seed)
+    fit = problm.least_squares(lambda t, x, y: np.arctan(t[0] * (x - t[1])) - y, start, data=data)
+    assert fit.status is Status.RUNS_AWAY
+
+
+@pytest.mark.parametrize("seed", [31010, 31013])
+def test_a_way_to_infinity_along_a_power_law_is_no_success(seed):
+    """A bell curve is the limit of a power p of a Lorentzian as w^2 = s p grows: with w held, p alone leads upwards."""
+    rng = np.random.default_rng([13, 77, seed])
+    truth = np.array([rng.uniform(1, 3), rng.uniform(0, 5), rng.uniform(0.5, 3), 10 ** rng.uniform(-0.3, 2)])
+    n = int(rng.choice([7, *SIZES], p=[0.1, *SHARES]))
+    x = grid(0, 5)(rng, n)[0]
+
+    def curve(t, x):
+        return t[0] * (1 + ((x - t[1]) / t[2]) ** 2) ** (-t[3])
+
+    level = float(rng.choice([1e-3, 0.03, 0.1, 0.3]))
+    y = curve(truth, x) + level * np.std(curve(truth, x)) * rng.standard_normal(n)
+    start = truth * (1 + 0.3 * rng.uniform(-1, 1, 4))
+    fit = problm.least_squares(lambda t, x, y: curve(t, x) - y, start, data=(x, y))
+    assert fit.status is Status.RUNS_AWAY
+    assert fit.x[3] > 1e4

@@ -92,7 +92,8 @@ def _honest(run: Run, status: Status) -> Status:
     minimum is one, and not the only one.
     """
     x, start, normal = run.batch.theta, run.start, run.system.normal
-    if run.batch.full and (run.verified or status is Status.STALLED) and endless(run, run.system):
+    in_doubt = run.verified or status is Status.STALLED or (status > 0 and run.system.rank_in_doubt)
+    if run.batch.full and in_doubt and endless(run, run.system):
         return Status.RUNS_AWAY
     if status > 0 and run.batch.full and still_falls(run):
         status = Status.NOT_DETERMINED  # unless it falls on the way to infinity

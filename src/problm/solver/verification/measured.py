@@ -46,6 +46,8 @@ _RELATIVE = 1e-5
 _FIRM = 1e-2
 """Smallest pivot of H, scaled to a unit diagonal, at which errors of differences never matter."""
 _GROWN = 100.0
+_STEEPEST = 2.0
+"""Largest power of a parameter that runs to infinity at which others are tried."""
 FAR = 10.0
 """Growth since the start, as a factor, at which a parameter may count as running to infinity."""
 _EPS = float(np.finfo(np.float64).eps)
@@ -184,13 +186,18 @@ def errors_hide_a_direction(run: Run) -> bool:
 
 def endless(run: Run, model: QuadraticModel) -> bool:
     """Whether the cost falls until parameters are many times as large as they are."""
-    return _falls_on(run, model) or (run.termination.distance(model) > TOLERANCE and _lower_far_out(run, model))
+    if _falls_on(run, model):
+        return True
+    if run.termination.distance(model) > TOLERANCE:
+        return _lower_far_out(run, model, 0.0)
+    # The distance says nothing about a direction that errors of the derivatives hide.
+    return model.rank_in_doubt and _lower_far_out(run, model, TOLERANCE**2 * model.cost / run.termination.freedom)
 
 
-def _lower_far_out(run: Run, model: QuadraticModel) -> bool:
-    """Whether the cost is lower with the parameter that grew most since the start at ten times its value and the others
-    fitted to that, and lower again at a hundred times: the way to infinity may be curved (as that of a and c in
-    a x / (b + x) + c, if b vanishes)."""
+def _lower_far_out(run: Run, model: QuadraticModel, enough: float) -> bool:
+    """Whether the cost is lower, by more than ``enough``, with the parameter that grew most since the start at ten
+    times its value and the others fitted to that, and lower again at a hundred times: the way to infinity may be curved
+    (as that of a and c in a x / (b + x) + c, if b vanishes)."""
     theta, fixed = run.batch.theta, np.zeros(run.problem.dim, dtype=bool)
     if not (isinstance(theta, np.ndarray) and theta.shape == fixed.shape) or len(theta) < 2 or run.space.bounded:
         return False
@@ -199,13 +206,28 @@ def _lower_far_out(run: Run, model: QuadraticModel) -> bool:
     if not growth[j] > FAR:
         return False
     fixed[j] = True
-    cost, noise = model.cost, rounding(run, model.cost)
+    factors = _along_power_law(model, theta, j)
+    cost, least = model.cost, 10.0 * rounding(run, model.cost)
     for _ in range(2):
-        theta = run.from_elsewhere(np.where(fixed, FAR * theta, theta), fixed)
-        before, cost = cost, cost_at(run, theta)
-        if not cost < before - 10.0 * noise:
+        before = cost
+        starts = (factors * theta, np.where(fixed, FAR * theta, theta))
+        ends = [run.from_elsewhere(start, fixed) for start in starts]
+        cost, theta = min(((cost_at(run, end), end) for end in ends), key=lambda end: (math.isnan(end[0]), end[0]))
+        if not cost < before - max(least, enough):
             return False
+        enough = 0.0
     return True
+
+
+def _along_power_law(model: QuadraticModel, theta: Array, j: int) -> Array:
+    """Factors (d,) of the parameters if theta[j] grows tenfold along the direction that the residuals see least and the
+    others follow as powers of it (as a = 1 / b in arctan(a (x - b)))."""
+    step = model.step(0.0)[0] if model.weak is None else model.weak[2][-1]
+    with np.errstate(all="ignore"):
+        powers = step / theta * (theta[j] / step[j])
+    powers = np.clip(np.nan_to_num(powers, nan=0.0), -_STEEPEST, _STEEPEST)
+    powers[j] = 1.0
+    return np.asarray(FAR**powers)
 
 
 def _falls_on(run: Run, model: QuadraticModel) -> bool:
