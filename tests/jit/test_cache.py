@@ -221,17 +221,28 @@ def test_code_that_others_may_write_is_not_run(package, tmp_path, caplog, what):
     with caplog.at_level(logging.WARNING, "problm"):
         again = package()
     assert (again(2.0), compiled_anew(again)) == (7.0, 1)
-    assert [r.getMessage() for r in caplog.records if "everybody may write to" in r.getMessage()]
+    assert [r.getMessage() for r in caplog.records if "others may write to" in r.getMessage()]
 
 
 @POSIX
 def test_whose_code_is_run(tmp_path, monkeypatch):
     """Our own, root's and that of the package's owner; in a folder like /tmp nobody can replace another's file."""
+    everything = os.stat
+
+    def of_group(found, group):
+        return os.stat_result([*found[:5], group, *found[6:10]])
+
     (tmp_path / "code").touch()
     tmp_path.chmod(0o1777)
     refuse_strangers(tmp_path / "code")
+    tmp_path.chmod(0o775)
+    refuse_strangers(tmp_path / "code")  # as a umask of 002 makes it
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getegid", lambda: tmp_path.stat().st_gid + 1)
+        patch.setattr(os, "stat", lambda path, **options: of_group(everything(path, **options), 77))
+        with pytest.raises(ValueError, match="others may write to"):
+            refuse_strangers(tmp_path / "code")
     mine = tmp_path.stat().st_uid
-    everything = os.stat
 
     def others(path, **options):
         found = everything(path, **options)

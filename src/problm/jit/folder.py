@@ -33,13 +33,19 @@ def folder() -> Path:
 def refuse_strangers(path: Path) -> None:
     """Raise ValueError if other users may have written this file of code: it would run with our rights.
 
-    Trusted are root, the present user and the owner of the package; a cache in a shared folder (``NUMBA_CACHE_DIR``)
-    may hold files of anybody. Files in the package's own folder are as safe as its sources.
+    Trusted are root, the present user and group, and the owner of the package; a cache in a shared
+    folder (``NUMBA_CACHE_DIR``) may hold files of anybody. Files in the package's folder are as safe as its sources.
     """
     if not hasattr(os, "geteuid") or PACKAGE in path.absolute().parents:
         return
     file, place = os.stat(path), os.stat(path.parent)
     if {file.st_uid, place.st_uid} - {0, os.geteuid(), os.stat(__file__).st_uid}:
         raise ValueError(f"{path} belongs to another user")
-    if file.st_mode & stat.S_IWOTH or (place.st_mode & stat.S_IWOTH and not place.st_mode & stat.S_ISVTX):
-        raise ValueError(f"everybody may write to {path}")
+    if _others_may_write(file) or (_others_may_write(place) and not place.st_mode & stat.S_ISVTX):
+        raise ValueError(f"others may write to {path}")
+
+
+def _others_may_write(found: os.stat_result) -> bool:
+    """Whether everybody may, or the members of a group that is not the present user's first one."""
+    group = bool(found.st_mode & stat.S_IWGRP) and found.st_gid not in (0, os.getegid())
+    return group or bool(found.st_mode & stat.S_IWOTH)
