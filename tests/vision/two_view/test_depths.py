@@ -5,7 +5,7 @@ import pytest
 
 from problm.losses import Loss
 from problm.manifolds import rotation_log, tangent_basis
-from problm.vision.two_view.consensus import WIDTHS, best_width, estimate_threshold
+from problm.vision.two_view.consensus import WIDTHS, best_width, estimate_threshold, least_variance_width
 from problm.vision.two_view.depths import Depths
 from problm.vision.two_view.essential import essential_matrix
 from problm.vision.two_view.models import ESSENTIAL, Frame, two_view_problem
@@ -72,6 +72,21 @@ class TestWidth:
         near = errors < WIDTHS[-1] * cut
         found = best_width(x[near], errors[near], theta, cut, "truncated", ESSENTIAL, frame)
         assert (found >= 1.6) if wide else (found <= 1.2)
+
+    def test_the_most_accurate_matches_decide_where_noise_differs_from_match_to_match(self):
+        rng = np.random.default_rng(4)
+        r = np.exp(1.2 * rng.normal(size=4000)) * rng.normal(size=4000)
+        errors = np.abs(r)
+        cut = estimate_threshold(errors, 3.0, 1)
+        near = errors < WIDTHS[-1] * cut
+        J = rng.normal(size=(4000, 1, 3))
+        assert least_variance_width(J[near], r[near, None], errors[near], cut, "truncated") <= 0.75
+
+    def test_no_width_is_chosen_at_which_the_estimate_is_no_minimum(self):
+        # At the narrowest width all errors are where the loss bends down: a maximum, however small its "variance".
+        r = np.tile([0.39, -0.39], 500)
+        J = np.ones((1000, 1, 1))
+        assert least_variance_width(J, r[:, None], np.abs(r), 1.0, "truncated") > WIDTHS[0]
 
 
 @pytest.mark.parametrize("pose", [{}, {"t": [0.0, 0.0, 1.0]}])

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 import problm
 from problm.vision.two_view.depths import Depths
-from problm.vision.two_view.membership import Membership
+from problm.vision.two_view.membership import _BINS, _SMOOTH, Membership, _density
 from problm.vision.two_view.models import ESSENTIAL, Frame
 from problm.vision.two_view.simulate import TwoViews, two_views
 
@@ -61,6 +61,14 @@ class TestAgree:
     def test_a_pose_without_matches_agrees_with_nothing(self) -> None:
         membership, pose = mixture(two_views(40, inliers=1.0, noise=0.3, seed=7))
         assert membership.likeliest(ESSENTIAL.retract(pose, np.array([0.0, 1.0, 0.5, 0.0, 0.0])), 1e-6, True) is None
+
+
+def test_rare_depths_are_unlikely_but_not_impossible() -> None:
+    histogram = np.zeros(_BINS)
+    histogram[:8] = 100.0
+    density = _density(histogram, _SMOOTH)
+    assert 0.005 < density[-1] < 0.02
+    assert abs(density.mean() - 1.0) < 1e-12
 
 
 def test_the_limit_of_likely_depths_is_not_a_matter_of_rounding() -> None:

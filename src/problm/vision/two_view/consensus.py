@@ -33,11 +33,12 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 _ENOUGH = 10_000  # number of errors, of inliers and outliers, that determine the noise to about 1 %
 _WINDOW = 3.0  # window of the noise, in windows of the search: noise may fill the latter
-WIDTHS = (1.0, 1.2, 1.4, 1.6, 2.0)
-"""Scales to choose from, in thresholds: 2.5 to 5 standard deviations of the noise of one component."""
+WIDTHS = (0.4, 0.55, 0.75, 1.0, 1.4, 2.0)
+"""Scales to choose from, in thresholds: 1 to 5 standard deviations of the noise of one component. Narrow ones are for
+noise that differs from match to match, where the most accurate matches tell nearly everything."""
 ENOUGH = 5000
 """Number of matches that suffice to choose."""
-_CLEARLY = 0.95
+_CLEARLY = 0.9
 """Ratio of variances below which a narrower width is better: what is less is chance, and another sample decides
 otherwise."""
 _GENERIC = np.array([0.7548776662466927, 0.5698402909980532, 0.8191725133961645, 0.6710436067037893])
@@ -248,6 +249,7 @@ def least_variance_width(J: Array, r: Array, errors: Array, cut: float, name: st
         A = (rows * np.repeat(weight, each)[:, None]).T @ rows + 2.0 * (g * slope[:, None]).T @ g
         B = (g * (weight**2)[:, None]).T @ g
         try:
+            np.linalg.cholesky(A)  # refuses a width at which this is no minimum
             half = np.linalg.solve(A, B)
             variance = float(np.trace(np.linalg.solve(A, half.T) @ metric))
         except np.linalg.LinAlgError:

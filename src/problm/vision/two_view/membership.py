@@ -55,7 +55,7 @@ _STILL = 1e-9  # squared standard errors of a step, at which steps end
 _SAFE = 0.2  # least curvature, relative to that without memberships: steps are at most five times as long
 _BINS = 64
 _WIDE = 0.05  # standard deviation of the smoothing of depths, on the scale of chance
-_FLOOR = 0.05  # share of right matches at any depth
+_FLOOR = 0.01  # share of right matches at any depth: wrong ones at rare depths have the most influence
 _SQUARES = Loss.named("linear")
 
 

@@ -6,7 +6,7 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    near the minimum, by a short descent on the matches of the search, at twice the threshold and at the threshold; from
    a user's start, or with ``levels``, by `problm.solver.graduated` on *all* matches: five levels, as in the paper, or
    as many as it takes for the widest loss to see a tenth of the matches from there.
-4. The last solves are on the matches within reach of a loss that may be wider (`consensus.best_width`). At 2.5 sigma
+4. The last solves are on the matches within reach of a loss of another width (`consensus.best_width`). At 2.5 sigma
    the smooth truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there has 90 %,
    and at 5 sigma the loss has 99 %. The loss fades out at the cut, so one match changes little. Noise, inliers and
    model are updated in turn until the inliers no longer change, so the result depends on the matches, not on the path.
