@@ -267,3 +267,48 @@ def test_few_rows_are_used_together_and_linear_residuals_at_once():
     line = problm.least_squares(lambda t, x, y: t[0] + t[1] * x - y, [0.0, 0.0], data=(x, y))
     assert sorted(set(line.history.batch_size)) == [200, 60_000]
     np.testing.assert_allclose(line.x, np.polynomial.Polynomial.fit(x, y, 1).convert().coef, rtol=1e-6)
+
+
+def test_values_that_would_be_broadcast_are_refused():
+    """(n, 1) minus (n,) is (n, n): every value would be compared with every point."""
+    line = lambda x, a, b: a * x + b  # noqa: E731
+    for sigma in (None, np.ones(300)):
+        with pytest.raises(ValueError, match=r"f returned shape \(300, 1\) for 300 points, expected \(300,\)"):
+            problm.curve_fit(line, X[:, None], Y, sigma=sigma)
+        with pytest.raises(ValueError, match=r"f returned shape \(300, 1\)"):
+            problm.curve_fit(lambda x, a, b: line(x, a, b)[:, None], X, Y, sigma=sigma)
+    popt, _ = problm.curve_fit(line, X, Y[:, None])
+    np.testing.assert_allclose(popt, np.polyfit(X, Y, 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("returned", "match"), [([], "empty"), ([True, False], "dtype bool")])
+def test_residuals_must_be_numbers(returned, match):
+    with pytest.raises(ValueError, match=match):
+        problm.least_squares(lambda t: np.array(returned), [1.0])
+
+
+def test_text_of_numbers_is_read_as_by_scipy():
+    """As csv.reader returns it."""
+    x, y = X.astype(str), Y.astype(str).tolist()
+    np.testing.assert_allclose(problm.curve_fit(decay, x, y)[0], scipy.optimize.curve_fit(decay, x, y)[0], rtol=1e-5)
+    with pytest.raises(ValueError, match="ydata holds values that are not numbers"):
+        problm.curve_fit(decay, x, ["2,5"] * 300)
+
+
+def test_a_callback_sees_the_residuals():
+    seen = []
+    keep = lambda intermediate_result: seen.append(intermediate_result)  # noqa: E731
+    fit = problm.least_squares(residuals, [1.0, 1.0], args=(X, Y), callback=keep)
+    for state in seen:
+        assert set(state) == {"x", "fun", "cost", "nit", "nfev"}
+        np.testing.assert_allclose(0.5 * state.fun @ state.fun, state.cost)
+    np.testing.assert_array_equal(seen[-1].fun, residuals(fit.x, X, Y))
+
+
+def test_verbose_prints_a_row_per_iteration(capsys):
+    fit = problm.least_squares(residuals, [1.0, 1.0], args=(X, Y), verbose=2)
+    head, *rows, message, _ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["iteration", "seconds", "batch", "cost", "damping", "decision"]
+    assert [int(row.split()[0]) for row in rows] == list(range(1, fit.nit + 1))
+    assert float(rows[-1].split()[3]) == pytest.approx(fit.cost, rel=1e-6)
+    assert message == fit.message

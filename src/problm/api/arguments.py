@@ -48,11 +48,11 @@ def column(name: str, value: Any) -> NDArray[Any]:
     array = np.asarray(value)
     if array.dtype.kind == "f" and array.ndim:
         return array
-    if array.dtype.kind == "O":
+    if array.dtype.kind in "OUS":  # text of numbers, as the csv module reads them, is converted as by SciPy
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{name} holds values that are not numbers (dtype object)") from error
+            raise ValueError(f"{name} holds values that are not numbers (dtype {array.dtype})") from error
     if array.dtype.kind == "b":
         array = array.astype(np.float64)
     if array.dtype.kind in "mM":

@@ -122,6 +122,8 @@ class Call:
     def function(self, fun: Callable[..., Any], jac: Any, written_in: Any = None) -> RowModel:
         """Row model of a NumPy, JAX or PyTorch function; the backend is as given, or detected from ``written_in``."""
         fun, jac = as_scipy.bind(fun, self.args, self.kwargs), as_scipy.bind(jac, self.args, self.kwargs)
+        if self.plain and isinstance(self.callback, as_scipy.Intermediate):
+            self.callback.fun = fun
         if not self.plain and not callable(jac):
             model = backend_model(
                 self.backend, fun, self.dim, self.the_loss, self.manifold, written_in, read_program, self.threads
@@ -139,7 +141,8 @@ class Call:
             space=self.space, acceptance="full" if self.full or self.plain else self.acceptance,
             nan_policy="raise" if self.nan_policy == "raise" else "reject", rng=self.rng,
             underdetermined=self.plain and self.method != "lm", client=self.client, max_memory=self.max_memory,
-            begun=begun, callback=self.callback, progress=self.progress or self.verbose > 1,
+            begun=begun, callback=self.callback,
+            progress=self._progress(),
             options={**self.options, **self.tolerances, **as_scipy.evaluations(self.max_nfev)},
         )  # fmt: skip
         with _NO_POOLS if self.workers is None else ExitStack() as pools:
@@ -160,6 +163,14 @@ class Call:
         if self.verbose:
             print(f"{result.message}\n{result!r}")
         return result
+
+    def _progress(self) -> bool | Callable[..., Any]:
+        """What shows the progress, as of `problm.api.settings.Settings`."""
+        if self.progress or self.verbose < 2:
+            return self.progress
+        from ..report.progress import print_iteration
+
+        return print_iteration
 
 
 def read_program(fun: Callable[..., Any], dim: int, columns: Any, jax: Any) -> Any:

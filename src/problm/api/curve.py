@@ -150,9 +150,11 @@ class Curve:
     weighted: bool
 
     def residuals(self, theta: Any, *columns: Any) -> Any:
-        if self.shape == "rows" and not self.weighted:
-            return self.f(columns[0], *theta) - columns[1]
-        r = self.f(self._abscissae(columns), *theta) - columns[-2 if self.weighted else -1]
+        y = columns[-2 if self.weighted else -1]
+        values = self.f(self._abscissae(columns), *theta)
+        r = values - y
+        if r.shape != y.shape:  # (k, 1) minus (k,) is (k, k)
+            raise ValueError(f"f returned shape {np.shape(values)} for {len(y)} points, expected ({len(y)},)")
         return r / columns[-1] if self.weighted else r
 
     def jacobian(self, theta: Any, *columns: Any) -> Any:

@@ -100,7 +100,7 @@ def least_squares(
     max_nfev : int, optional
         Largest number of evaluations of the residuals, not counting those for finite differences.
     verbose : {0, 1, 2}
-        1 prints the outcome, 2 also the progress.
+        1 prints the outcome, 2 also a row per iteration.
     args, kwargs
         Further arguments of ``fun`` and ``jac``, which are not sliced.
     callback : callable, optional

@@ -215,17 +215,26 @@ def called_back(callback: Callable[..., Any] | None, plain: bool) -> Callable[[S
     except (TypeError, ValueError):
         names = []
     if names == ["intermediate_result"]:
-        return lambda state: callback(intermediate_result=_intermediate(state))
+        return Intermediate(callback)
     if names[:1] == ["state"] or (names[:1] != ["x"] and not plain):
         return callback
     return lambda state: callback(np.copy(state.x))
 
 
-def _intermediate(state: State) -> Any:
-    from scipy.optimize import OptimizeResult
+class Intermediate:
+    """Calls the user's ``callback(intermediate_result=...)``; ``fun`` computes all residuals, if known."""
 
-    known = {"x": np.copy(state.x), "cost": state.cost, "nit": state.iteration, "nfev": state.iteration + 1}
-    return OptimizeResult(**known)
+    def __init__(self, callback: Callable[..., Any]) -> None:
+        self.callback = callback
+        self.fun: Callable[..., Any] | None = None
+
+    def __call__(self, state: State) -> Any:
+        from scipy.optimize import OptimizeResult
+
+        known = {"x": np.copy(state.x), "cost": state.cost, "nit": state.iteration, "nfev": state.iteration + 1}
+        if self.fun is not None:
+            known["fun"] = np.atleast_1d(self.fun(np.copy(state.x)))
+        return self.callback(intermediate_result=OptimizeResult(**known))
 
 
 class Bound:

@@ -175,8 +175,10 @@ class FunctionModel:
 
     def _learn(self, probe: NDArray[Any], rows: int | None) -> None:
         """Learn the number of residuals per block from the result of a call with ``rows`` rows."""
-        if probe.dtype.kind not in "fiub":
+        if probe.dtype.kind not in "fiu":
             raise ValueError(f"fun must return real numbers, got dtype {probe.dtype}")
+        if not probe.size:
+            raise ValueError(f"fun must return residuals, got an empty array of shape {probe.shape}")
         if probe.ndim not in (1, 2) and not (rows is None and probe.ndim == 0):
             raise ValueError(f"fun must return residuals of shape (k,) or (k, p), got shape {probe.shape}")
         if rows is None and probe.ndim == 2 and probe.shape[1] == 1:

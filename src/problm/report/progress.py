@@ -158,6 +158,16 @@ class ProgressLine:
         self.stream.flush()
 
 
+def print_iteration(state: ShownState) -> None:
+    """Print a row of the table of iterations, and its head before the first one."""
+    if state.iteration == 1:
+        print(f"{'iteration':>9}  {'seconds':>8}  {'batch':>14}  {'cost':>13}  {'damping':>9}  decision")
+    print(
+        f"{state.iteration:9d}  {state.seconds:8.3f}  {state.batch_size:14,d}  {state.cost:13.6e}  "
+        f"{state.damping:9.2e}  {state.decision}"
+    )
+
+
 def _size(count: float) -> str:
     """Bytes in a unit that people read."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
