@@ -19,7 +19,7 @@ from problm.solver.batch import Batch
 from problm.solver.problem import Wrapper
 
 HOOKS = {name for name in (*vars(Problem), *Problem.__annotations__) if not name.startswith("_")}
-BYPASS = {"make_batch", "for_compiled_loop", "in_place", "runs", "second_order"}
+BYPASS = {"make_batch", "for_compiled_loop", "in_place", "runs", "second_order", "carried"}
 ROOT = Path(problm.__file__).parent
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
@@ -25,17 +24,18 @@ from ..losses import USER_CODE, Loss
 from ..support.descriptors import ROW_NUMBER, describe, loadable, loadable_type
 from ..support.reduction import add_pairwise
 from ..support.threads import available_threads, pool
+from .chunks import CHUNK, places, split, square
 from .evaluator import BLOCK, EVALUATOR, FASTMATH, evaluator
 from .passes import (
     LINEARIZE,
     concentration_chunk,
     costs_chunk,
-    curve_runs,
     linearize_chunk,
     linearize_runs,
     rows_chunk,
     tools,
 )
+from .second_order import SecondOrder
 
 __all__ = [
     "BLOCK",
@@ -57,7 +57,6 @@ fill_function = evaluator  # former name
 Array = NDArray[np.float64]
 Part = TypeVar("Part", float, Array)
 
-CHUNK = 32768
 GROUP = 64
 """Number of chunks that are noted together: two million rows, about 20 ms."""
 _NO_INT = np.empty(0, dtype=np.int64)
@@ -74,90 +73,6 @@ class Notes(Protocol):
     def note(self, groups: int, sums: Any) -> None:
         """Record the number of finished groups and their sums."""
         ...
-
-
-@lru_cache(maxsize=64)
-def _places(d: int, at: int = 0) -> NDArray[np.intp]:
-    """Index of each entry of a symmetric (d, d) matrix in its packed lower triangle, which starts at ``at``."""
-    x, y = np.indices((d, d))
-    row, column = np.maximum(x, y), np.minimum(x, y)
-    return at + row * (row + 1) // 2 + column
-
-
-def square(lower: Array, d: int) -> Array:
-    """A symmetric (d, d) matrix from its packed lower triangle."""
-    return lower.take(_places(d))
-
-
-def split(run: Callable[[int, int], None], count: int, rows: int, threads: int | None) -> None:
-    """Call ``run(lo, hi)`` for parts of ``count`` pieces of so many rows, one part per thread."""
-    most = count * rows // CHUNK
-    threads = min(threads or available_threads(), most) if most > 1 else 1
-    cuts = [count * t // max(threads, 1) for t in range(max(threads, 1) + 1)]
-    jobs = [pool(os.getpid()).submit(run, a, b) for a, b in pairwise(cuts[1:])]
-    run(cuts[0], cuts[1])
-    for job in jobs:
-        job.result()
-
-
-@dataclass(frozen=True)
-class SecondOrder:
-    """The kernel of a model with second derivatives: one residual per row, no loss."""
-
-    program: NDArray[np.int64]
-    """Program of the tape for the residual, its derivatives and the second derivatives that are not zero."""
-    constants: Array
-    pairs: NDArray[np.intp]
-    """(k, 2) parameters of each second derivative, the larger index first."""
-    terms: NDArray[np.intp]
-    """(q, 2) the second derivative that each term belongs to, and the evaluated derivative, among the d first and the
-    ``more`` others, that it is a multiple of."""
-    ratios: Callable[[Array], Array]
-    """The factors (q,) of the terms at a point."""
-    evaluator: Any
-    dim: int
-    more: int
-    threads: int | None = 1
-
-    def everything(self, theta: Array, columns: NDArray[np.int64], n: int) -> tuple[Normal, Array]:
-        """Sums over the first n rows, and the sum (d, d) of residual times second derivatives."""
-        starts = np.arange(0, n, CHUNK)
-        sums = add_pairwise(list(self._sums(theta, columns, starts, CHUNK, n)))
-        d = self.dim
-        normal = Normal(n, sums.item(0), sums[1 : 1 + d], sums.take(_places(d, 1 + d)), compiled=CompiledCholesky)
-        return normal, self._matrices(theta, sums[None])[0]
-
-    def runs(self, theta: Array, columns: NDArray[np.int64], starts: NDArray[np.int64], length: int) -> Runs:
-        """Sums over m runs of consecutive rows, with the second derivatives."""
-        d = self.dim
-        sums = self._sums(theta, columns, starts, length, int(starts[-1]) + length)
-        return Runs(length, sums[:, 0], sums[:, 1 : 1 + d], sums[:, _places(d, 1 + d)], self._matrices(theta, sums))
-
-    def _sums(self, theta: Array, columns: NDArray[np.int64], starts: NDArray[np.int64], length: int, n: int) -> Array:
-        d, more = self.dim, self.more
-        sums = np.zeros((len(starts), 1 + d + d * (d + 1) // 2 + more))
-        at = address_of(self.evaluator, EVALUATOR)
-
-        def run(lo: int, hi: int) -> None:
-            curve_runs(
-                at, theta, columns, starts[lo:hi], length, n, self.program, self.constants, d, more, tools(False),
-                sums[lo:hi],
-            )  # fmt: skip
-
-        split(run, len(starts), length, self.threads)
-        return sums
-
-    def _matrices(self, theta: Array, sums: Array) -> Array:
-        """(m, d, d) sums of residual times second derivatives."""
-        d = self.dim
-        made = np.zeros((len(sums), d, d))
-        products = np.concatenate([sums[:, 1 : 1 + d], sums[:, sums.shape[1] - self.more :]], axis=1)
-        weights = np.zeros((len(self.pairs), products.shape[1]))
-        weights[self.terms[:, 0], self.terms[:, 1]] = self.ratios(theta)
-        a, b = self.pairs[:, 0], self.pairs[:, 1]
-        # Not by a BLAS, which would start threads for many runs: that takes up to 100 times the work that they share.
-        made[:, a, b] = made[:, b, a] = np.einsum("mi,ki->mk", products, weights)
-        return made
 
 
 @dataclass(frozen=True)
@@ -218,8 +133,8 @@ class Kernel:
             return sums
 
         sums = chunk(0, n) if n <= CHUNK else self._reduce(chunk, n, notes)
-        products = sums.take(_places(d, 1 + d + triangle)) if outer else None
-        return Normal(n, sums.item(0), sums[1 : 1 + d], sums.take(_places(d, 1 + d)), products, None, CompiledCholesky)
+        products = sums.take(places(d, 1 + d + triangle)) if outer else None
+        return Normal(n, sums.item(0), sums[1 : 1 + d], sums.take(places(d, 1 + d)), products, None, CompiledCholesky)
 
     def linearize_groups(
         self, theta: Array, columns: NDArray[np.int64], edges: NDArray[np.intp]
@@ -230,7 +145,7 @@ class Kernel:
         bounds = edges.tolist()
         for part, lo, hi in zip(sums, bounds, bounds[1:], strict=False):
             linearize_chunk.compiled(self.address, theta, columns, lo, hi, *self.fixed, 0, _NO_FLOAT, part)
-        return sums[:, 1 : 1 + d], sums[:, _places(d, 1 + d)]
+        return sums[:, 1 : 1 + d], sums[:, places(d, 1 + d)]
 
     def linearize_runs(self, theta: Array, columns: NDArray[np.int64], starts: NDArray[np.int64], length: int) -> Runs:
         """Sums over m runs of consecutive rows."""
@@ -242,7 +157,7 @@ class Kernel:
             linearize_runs(by, self.address, theta, columns, starts[lo:hi], length, *self.fixed, sums[lo:hi])
 
         split(run, len(starts), length, self.threads)
-        return Runs(length, sums[:, 0], sums[:, 1 : 1 + d], sums[:, _places(d, 1 + d)])
+        return Runs(length, sums[:, 0], sums[:, 1 : 1 + d], sums[:, places(d, 1 + d)])
 
     def costs(self, theta: Array, columns: NDArray[np.int64], n: int) -> Array:
         """Costs of the first ``n`` rows."""

@@ -33,7 +33,7 @@ LOAD = types.void(_i8[:, ::1], _i8, _i8, _f8[:, ::1])
 
 
 @intrinsic
-def _call_load(typing: Any, at: Any, columns: Any, lo: Any, m: Any, out: Any) -> Any:
+def call_load(typing: Any, at: Any, columns: Any, lo: Any, m: Any, out: Any) -> Any:
     return LOAD.return_type(_i8, *LOAD.args), caller(LOAD)
 
 
@@ -58,7 +58,7 @@ def tools(robust: bool) -> int:
 
 
 @intrinsic
-def _tool(typing: Any, at: Any, k: Any) -> Any:
+def tool(typing: Any, at: Any, k: Any) -> Any:
     """Item k of the table at the address of `tools`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -91,7 +91,7 @@ def add_row_products(a, first, d, m, right, at, sums):  # type: ignore[no-untype
 
 
 @part(**_compiled)
-def _add_row_products(add, start, first, d, m, right, a, sums, at):  # type: ignore[no-untyped-def]
+def add_row_products_by(add, start, first, d, m, right, a, sums, at):  # type: ignore[no-untyped-def]
     """`add_row_products` by the function at the address ``add``, for rows at the address ``start``."""
     whole = m // 4
     if whole > 0:
@@ -137,13 +137,13 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
     products = np.empty((d + 1) * (d + 2) // 2)
     for i in range(len(products)):
         products[i] = 0.0
-    load, add, robust = _tool(tools, 0), _tool(tools, 1), _tool(tools, 2)
+    load, add, robust = tool(tools, 0), tool(tools, 1), tool(tools, 2)
     # Cast: NumPy's addresses are unsigned, and Numba converts a mix of unsigned and signed to float.
     start, weights, row = np.int64(out.ctypes.data), np.int64(weight.ctypes.data), 8 * BLOCK
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
-        _call_load(load, columns, pos, m, rows)
+        call_load(load, columns, pos, m, rows)
         call_evaluator(evaluator, theta, rows, m, program, constants, 1, out)
         if code == 0:
             sums[0] += plain_costs(out, m, p, cost)
@@ -165,7 +165,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
                 left = scaled
                 for a in range(d + 1):
                     _multiply(start + row * (scaled + a), weights, start + row * (first + a), 0, 0.0, 0.0, 0.0)
-            _add_row_products(add, start, left, d + 1, m, first, out, products, 0)
+            add_row_products_by(add, start, left, d + 1, m, first, out, products, 0)
             if outer:
                 residual = start + row * first
                 for a in range(d):
@@ -175,7 +175,7 @@ def linearize_chunk(  # type: ignore[no-untyped-def]
                     else:
                         _multiply_add(to, by, residual, to, 0.0, 0.0, 0.0)
         if outer:
-            _add_row_products(add, start, grad, d, m, grad, out, sums, 1 + d + triangle)
+            add_row_products_by(add, start, grad, d, m, grad, out, sums, 1 + d + triangle)
         pos += m
     at = 1
     for a in range(d):
@@ -215,7 +215,7 @@ def curve_runs(  # type: ignore[no-untyped-def]
     out = np.empty((1 + d + more, BLOCK))
     cost = np.empty(BLOCK)
     products = np.empty((d + 1) * (d + 2) // 2)
-    load, add = _tool(tools, 0), _tool(tools, 1)
+    load, add = tool(tools, 0), tool(tools, 1)
     start, triangle = np.int64(out.ctypes.data), d * (d + 1) // 2
     for u in range(len(starts)):
         for i in range(len(products)):
@@ -223,10 +223,10 @@ def curve_runs(  # type: ignore[no-untyped-def]
         pos, hi = starts[u], min(starts[u] + length, n)
         while pos < hi:
             m = min(BLOCK, hi - pos)
-            _call_load(load, columns, pos, m, rows)
+            call_load(load, columns, pos, m, rows)
             call_evaluator(evaluator, theta, rows, m, program, constants, 1, out)
             sums[u, 0] += plain_costs(out, m, 1, cost)
-            _add_row_products(add, start, 0, d + 1, m, 0, out, products, 0)
+            add_row_products_by(add, start, 0, d + 1, m, 0, out, products, 0)
             for k in range(more):
                 total = 0.0
                 for i in range(m):
@@ -250,12 +250,12 @@ def costs_chunk(  # type: ignore[no-untyped-def]
     out = np.empty((p * (1 + d), BLOCK))
     cost = np.empty(BLOCK)
     weight = np.empty(BLOCK)
-    load, robust = _tool(tools, 0), _tool(tools, 2)
+    load, robust = tool(tools, 0), tool(tools, 2)
     total = 0.0
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
-        _call_load(load, columns, pos, m, rows)
+        call_load(load, columns, pos, m, rows)
         call_evaluator(evaluator, theta, rows, m, program, constants, 0, out)
         if code == 0:
             total += plain_costs(out, m, p, cost)
@@ -277,11 +277,11 @@ def concentration_chunk(  # type: ignore[no-untyped-def]
     rows = np.empty((columns.shape[0], BLOCK))
     out = np.empty((p * (1 + d), BLOCK))
     cost, weight, found, white = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty((p * rank, BLOCK))
-    load, robust = _tool(tools, 0), _tool(tools, 2)
+    load, robust = tool(tools, 0), tool(tools, 2)
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
-        _call_load(load, columns, pos, m, rows)
+        call_load(load, columns, pos, m, rows)
         call_evaluator(evaluator, theta, rows, m, program, constants, 1, out)
         for i in range(m):
             found[i] = 0.0
@@ -315,11 +315,11 @@ def rows_chunk(evaluator, theta, columns, lo, hi, program, constants, d, p, tool
     """Write the evaluator's results for rows [lo, hi) to ``values``: (hi - lo, p), or p (1 + d) with derivatives."""
     rows = np.empty((columns.shape[0], BLOCK))
     out = np.empty((p * (1 + d), BLOCK))
-    load = _tool(tools, 0)
+    load = tool(tools, 0)
     pos = lo
     while pos < hi:
         m = min(BLOCK, hi - pos)
-        _call_load(load, columns, pos, m, rows)
+        call_load(load, columns, pos, m, rows)
         call_evaluator(evaluator, theta, rows, m, program, constants, jacobian, out)
         for i in range(m):
             for c in range(values.shape[1]):

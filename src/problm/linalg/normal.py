@@ -61,6 +61,14 @@ class Runs:
             curvature = np.concatenate([self.curvature, other.curvature])[order]
         return Runs(self.length, cost, gradient, hessian, curvature)
 
+    def carried(self, by: Array | None) -> Runs:
+        """The same in other coordinates v, with ``by @ v`` the present ones (None: the same); near a minimum, where the
+        bend of the coordinates does not change second derivatives."""
+        if by is None:
+            return self
+        curvature = None if self.curvature is None else by.T @ self.curvature @ by
+        return Runs(self.length, self.cost, self.gradient @ by, by.T @ self.hessian @ by, curvature)
+
     def second_derivatives(self) -> Array:
         """(m, d, d) second derivatives of the cost, as far as they are known."""
         return self.hessian if self.curvature is None else self.hessian + self.curvature

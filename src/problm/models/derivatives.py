@@ -28,7 +28,7 @@ from .expression import NUMPY, Expression, constant, exp, make, parameter, sqrt,
 from .node import topological
 
 if TYPE_CHECKING:
-    from ..kernels.kernel import SecondOrder
+    from ..kernels.second_order import SecondOrder
 
 _ZERO, _ONE, _LARGE = constant(0.0), constant(1.0), constant(1e300)
 _GROWING = {"exp", "expm1", "sinh", "cosh"}
@@ -117,7 +117,7 @@ def second_order(
     @lru_cache(maxsize=1)
     def make() -> SecondOrder | None:
         from ..kernels import tape
-        from ..kernels.kernel import SecondOrder
+        from ..kernels.second_order import FormulaSecondOrder
         from .assembler import assemble
 
         if len(residuals) > 1:
@@ -141,10 +141,9 @@ def second_order(
             return None
         program = assemble(residuals, [outputs], d)
         ratios = [ratio for *_, ratio in found]
-        return SecondOrder(
-            program.code, program.constants, np.array(pairs, dtype=np.intp).reshape(-1, 2),
-            np.array([place for *place, _ in found], dtype=np.intp).reshape(-1, 2),
-            _computed(ratios), tape.run, d, len(outputs) - d,
+        return FormulaSecondOrder(
+            d, len(outputs) - d, program.code, program.constants, np.array(pairs, dtype=np.intp).reshape(-1, 2),
+            np.array([place for *place, _ in found], dtype=np.intp).reshape(-1, 2), _computed(ratios), tape.run,
         )  # fmt: skip
 
     return make

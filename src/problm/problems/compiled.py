@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..jit.addresses import ENCODE, MOVE
-from ..kernels.kernel import CHUNK, Kernel, SecondOrder, address_of, describe, loadable, loadable_type
+from ..kernels.kernel import CHUNK, Kernel, address_of, describe, loadable, loadable_type
+from ..kernels.second_order import SecondOrder
 from ..linalg.normal import Normal, Runs
 from ..solver.problem import JUMP, Theta
 from ..support.digest import digest
@@ -45,6 +45,9 @@ class CompiledProblem(SampledProblem):
     moves
         Compiled versions of both for a manifold: functions with the signatures `problm.jit.addresses.ENCODE` and
         ``MOVE``, and the two matrices that the first one takes; many steps are then taken in one call.
+    second
+        The kernel with second derivatives along the retraction, if they are known; by default that of the model, in
+        flat space.
     fused
         Whether a trial on all rows linearises as well (`problm.solver.batch`). That pays off if derivatives cost little
         compared with residuals and most steps are accepted, as for curves: an accepted step then takes one pass instead
@@ -61,6 +64,7 @@ class CompiledProblem(SampledProblem):
         retract: Callable[[Theta, Array], Theta] | None = None,
         encode: Callable[[Theta], Array] | None = None,
         moves: tuple[Any, Any, Array, Array] | None = None,
+        second: SecondOrder | None = None,
         fused: bool = False,
         rng: np.random.Generator | int | None = 0,
     ) -> None:
@@ -76,6 +80,7 @@ class CompiledProblem(SampledProblem):
         self.move = retract
         self._moves = moves
         self._encode = encode
+        self._known_second = second
         self._whole: tuple[NDArray[np.int64], list[NDArray[Any]]] | None = None
         self._described: dict[tuple[int, int], tuple[tuple[Any, ...], NDArray[np.int64]]] = {}
 
@@ -118,21 +123,24 @@ class CompiledProblem(SampledProblem):
 
     def runs(self, theta: Theta, starts: NDArray[np.int64], length: int, *, second: bool) -> Runs:
         made = self._second() if second else None
-        return (made.runs if made else self.kernel.linearize_runs)(
-            self._point(theta), self._everything(), starts, length
-        )
+        if made is None:
+            return self.kernel.linearize_runs(self._point(theta), self._everything(), starts, length)
+        return made.runs(theta, self._everything(), starts, length, self.kernel.threads)
 
     def second_order(self, theta: Theta) -> tuple[Normal, Array] | None:
         made = self._second()
-        return None if made is None else made.everything(self._point(theta), self._everything(), self.n)
+        return None if made is None else made.everything(theta, self._everything(), self.n, self.kernel.threads)
 
     def _second(self) -> SecondOrder | None:
-        """The kernel with second derivatives, for a model without a loss in flat space."""
-        kernel = self.kernel
-        if kernel.second is None or self.robust or self.move is not None or self._encode is not None:
-            return None
-        made = kernel.second()
-        return made and replace(made, threads=kernel.threads)
+        """The kernel with second derivatives, for a model without a loss."""
+        if self.robust or self._known_second is not None:
+            return None if self.robust else self._known_second
+        flat = self.move is None and self._encode is None
+        return self.kernel.second() if flat and self.kernel.second is not None else None
+
+    def carried(self, theta: Theta, step: Array) -> Array | None:
+        made = self._second()
+        return None if made is None else made.carried(theta, step)
 
     def factor(self, theta: Theta, lo: int, hi: int) -> Array:
         """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""

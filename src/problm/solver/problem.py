@@ -85,6 +85,11 @@ class Problem:
             return None
         return float(np.linalg.norm(np.subtract(other, theta)))
 
+    def carried(self, theta: Theta, step: Array) -> Array | None:
+        """D (d, d) with ``retract(theta, step + v) = retract(retract(theta, step), D v)`` for small v: it takes
+        derivatives at the end of a step to the coordinates of its start. None: no change, as in flat space."""
+        return None
+
     # --- How to batch it --------------------------------------------------------------------------------------------
     few: int = 0
     """Number of blocks up to which batches save nothing: the solve then starts on all blocks."""
@@ -119,7 +124,7 @@ class Problem:
 
     def runs(self, theta: Theta, starts: NDArray[np.int64], length: int, *, second: bool) -> Runs:
         """Sums over runs of ``length`` consecutive blocks in the user's order, which begin at ``starts`` (m,); with
-        second derivatives, if they are known and ``second`` is set."""
+        second derivatives along the retraction, if they are known and ``second`` is set."""
         raise NotImplementedError(f"{type(self).__name__} does not evaluate runs of rows")
 
     def second_order(self, theta: Theta) -> tuple[Normal, Array] | None:
@@ -210,8 +215,8 @@ class Problem:
 class Wrapper(Problem):
     """Base class of problems that change some answers of another one: every hook forwards to ``inner``.
 
-    `make_batch`, `for_compiled_loop`, `runs` and `second_order` are not forwarded: they would bypass the methods that a
-    subclass overrides.
+    `make_batch`, `for_compiled_loop`, `runs`, `second_order` and `carried` are not forwarded: they would bypass the
+    methods that a subclass overrides.
     """
 
     def __init__(self, inner: Problem) -> None:

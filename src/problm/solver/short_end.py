@@ -7,8 +7,8 @@ fraction of the cost:
 1. *Near.* Gauss-Newton steps on S lead to its minimum theta_0. S consists of random runs of consecutive rows, which are
    evaluated in place: gathering single rows takes longer than evaluating them.
 2. *One pass.* All rows are linearised at theta_0: gradient g, matrix A. The step s = -A^-1 g leads to theta_1, about
-   sqrt(d N / K) standard errors away. A holds the second derivatives of the cost where they are known (formulas), and
-   is the Gauss-Newton matrix elsewhere.
+   sqrt(d N / K) standard errors away. A holds the second derivatives of the cost where they are known (formulas,
+   Sampson errors), and is the Gauss-Newton matrix elsewhere.
 3. *What is left.* With the sums g_u and A_u over each run u, the gradient at theta_1 is ``g + A s + sum q`` with
 
        q_u = g_u(theta_1) - g_u(theta_0) - A_u(theta_0) s,
@@ -147,18 +147,16 @@ def _try_as_last(
     step = _solved(second, normal.gradient)
     if step is None or not sample.resembles(there, normal):
         return
-    trial = run.problem.retract(theta, step)
-    left = _Remainder.of(sample, system, second, there, sample.runs(trial, exact), step)
+    left = _Remainder.of(sample, system, second, there, sample.after(theta, step, exact), step)
     for growths in range(_GROWTHS + 1):
         if left is None or left.change >= 0.0:
             return
-        end = run.problem.retract(trial, left.step)
         rows = left.rows(sample, exact)
         if growths < _GROWTHS and left.bound(exact) > TOLERANCE and rows <= _MOST[1 + exact] * sample.n:
             new = sample.extend(rows)
             there = there if not len(new) else sample.joined(there, sample.evaluated(theta, new, exact))
-            trial, step = end, step + left.step
-            left = _Remainder.of(sample, system, second, there, sample.runs(trial, exact), step)
+            step = step + left.step
+            left = _Remainder.of(sample, system, second, there, sample.after(theta, step, exact), step)
             continue
         if left.bound(exact) <= TOLERANCE:
             run.bound = left.bound(exact)
@@ -166,7 +164,7 @@ def _try_as_last(
         elif not anyway:
             return
         run.previous, run.termination.last_decrement = theta, system.decrement
-        run.batch.move(end)
+        run.batch.move(run.problem.retract(theta, step + left.step))
         run.record("accept", system.cost + left.change / run.problem.n)
         if run.bound is not None:
             raise Stop(Status.GRADIENT)
@@ -225,6 +223,11 @@ class Sample:
         """Sums over the runs at a point."""
         return self.evaluated(theta, self.starts, second)
 
+    def after(self, theta: Theta, step: Array, second: bool) -> Runs:
+        """Sums over the runs where a step leads to, in the coordinates of its start."""
+        problem = self.run.problem
+        return self.runs(problem.retract(theta, step), second).carried(problem.carried(theta, step))
+
     def evaluated(self, theta: Theta, starts: NDArray[np.int64], second: bool) -> Runs:
         batch, rows = self.run.batch, len(starts) * self.length
         batch.count_jacobians(1, rows)
@@ -232,8 +235,7 @@ class Sample:
         return self.run.problem.runs(theta, starts, self.length, second=second)
 
     def descend(self, theta: Theta) -> tuple[Theta, Runs] | None:
-        """The minimum of the sample and the sums there; None if steps do not lead to it. The sample is enlarged once
-        if the nonlinearity calls for it."""
+        """The minimum of the sample, which grows if nonlinear, and the sums there; None if steps do not lead to it."""
         at, growths, rows = self.runs(theta, second=False), 0, 0.0
         for _ in range(_STEPS):
             gradient, hessian = at.gradient.sum(axis=0), at.hessian.sum(axis=0)
@@ -245,7 +247,7 @@ class Sample:
             gained = float(at.cost.sum() - there.cost.sum())
             if not gained > _RATIO * predicted - 1e-12 * float(at.cost.sum()):
                 return None
-            rows = max(rows, self._needed(at, there, step, hessian))
+            rows = max(rows, self._needed(theta, trial, at, there, step, hessian))
             theta, at = trial, there
             if self._distance(there) > _NEAR:
                 continue
@@ -275,14 +277,18 @@ class Sample:
     def _variance(self, at: Runs) -> float:
         return 2.0 * float(at.cost.sum()) / (at.count * self.run.problem.components)
 
-    def _needed(self, at: Runs, there: Runs, step: Array, hessian: Array) -> float:
+    def _needed(self, theta: Theta, trial: Theta, at: Runs, there: Runs, step: Array, hessian: Array) -> float:
         """Number of rows for which the error of the estimate will be small, from the last step; 0 if that was too short
         to tell. The largest of several counts: the error depends on the direction of the step.
 
         The error grows as the length of the step over all rows, or as its square if second derivatives are known, and
         falls as the root of the number of rows; the length falls as that root, too.
         """
-        missed = there.gradient - at.gradient - there.second_derivatives() @ step
+        back, problem = -step, self.run.problem
+        if (turned := problem.carried(theta, step)) is not None:  # to the coordinates of the trial
+            back = turned @ back
+            at = at.carried(problem.carried(trial, back))
+        missed = there.gradient - at.gradient + there.second_derivatives() @ back
         error = self.error(missed, hessian * self.scale, self._variance(there))
         length = math.sqrt(float(step @ hessian @ step) * self.scale / self._variance(there))
         expected = math.sqrt(len(step) * self.scale)
@@ -344,13 +350,12 @@ class _Remainder:
         cls, sample: Sample, system: QuadraticModel, second: Array, before: Runs, after: Runs, step: Array
     ) -> _Remainder | None:
         """Measure it from the sums over the runs before and after the step; None if they are not finite."""
-        normal, scale, freedom = system.normal, sample.scale, sample.run.termination.freedom
-        curved = before.second_derivatives()
+        normal, scale, curved = system.normal, sample.scale, before.second_derivatives()
         missed = after.gradient - before.gradient - curved @ step
         gradient = normal.gradient + second @ step + missed.sum(axis=0) * scale
         moved = (after.second_derivatives() - curved).sum(axis=0) * scale
         last = _solved(second + moved, gradient)
-        variance = 2.0 * normal.cost / freedom
+        variance = 2.0 * normal.cost / sample.run.termination.freedom
         turned = _solved(normal.hessian, moved)
         if last is None or turned is None or not variance > 0.0:
             return None

@@ -38,6 +38,8 @@ from .kernels import (
 )
 from .minimal import five_point, four_point, seven_point
 from .pose import pose_of_essential
+from .sampson.bend import bend_essential, bend_fundamental
+from .sampson.second_order import SampsonSecondOrder
 
 Array = NDArray[np.float64]
 
@@ -102,6 +104,8 @@ class Model:
     """Converts a point to a (3, 3) matrix."""
     second: str = "A2"
     """Matrix of the frame that the encoder takes for image 2."""
+    bend: Callable[[Array, Array, Array], Array] | None = None
+    """Second derivatives of the matrix along the retraction, if they are known, for Sampson errors."""
 
     @property
     def freedom(self) -> int:
@@ -130,11 +134,11 @@ def _unit(X: Array) -> Array:
 
 ESSENTIAL = Model(
     "essential matrix", five_point, 5, 5, sampson_evaluator, 1, encode_essential, move_essential,
-    pose_of_essential, _essential_matrix_of,
+    pose_of_essential, _essential_matrix_of, bend=bend_essential,
 )  # fmt: skip
 FUNDAMENTAL = Model(
     "fundamental matrix", seven_point, 7, 7, sampson_evaluator, 1, encode_fundamental, move_fundamental,
-    fundamental_point, fundamental_from_point,
+    fundamental_point, fundamental_from_point, bend=bend_fundamental,
 )  # fmt: skip
 HOMOGRAPHY = Model(
     "homography", four_point, 4, 8, transfer_evaluator, 4, encode_homography, walk_sphere,
@@ -183,7 +187,11 @@ def two_view_problem(
 ) -> CompiledProblem:
     """The problem of fitting ``model`` to matches, given as four columns x1 y1 x2 y2."""
     kernel = Kernel(model.evaluator, model.dim, model.components, loss=loss, threads=threads)
-    moves = (model.encode, model.retract, *model.changes(frame))
+    changes, second = model.changes(frame), None
+    if model.bend is not None:
+        second = SampsonSecondOrder.of(model.dim, model.encode, model.retract, model.bend, changes)
+    moves = (model.encode, model.retract, *changes)
     return CompiledProblem(
-        kernel, columns, retract=model.retract, encode=model.encoder(frame), moves=moves, fused=True, rng=rng
-    )
+        kernel, columns, retract=model.retract, encode=model.encoder(frame), moves=moves, second=second, fused=True,
+        rng=rng,
+    )  # fmt: skip
