@@ -88,15 +88,78 @@ def test_folders_behind_links_are_not_ours(tmp_path):
     os.replace(tmp_path / "out" / "model" / "cameras.txt", mine / "cameras.txt")
     (tmp_path / "out" / "model").rmdir()
     os.symlink(mine, tmp_path / "out" / "model")
-    with pytest.raises(Bad, match="did not write"):
+    with pytest.raises(Bad, match="is a link"):
         opened(tmp_path / "out", names)
+    assert Written(tmp_path / "out").foreign(names) == names
 
 
-def test_a_run_that_was_killed_while_it_wrote_is_no_obstacle(tmp_path):
+def test_a_file_saved_after_a_kill_is_not_replaced(tmp_path):
+    """A process is killed while it writes; the user then saves a file under the name that it was about to write."""
     folder = opened(tmp_path)
-    folder._written.claim(["result.json"])
-    (tmp_path / "result.json").write_text("written, but not yet noted")
-    opened(tmp_path).write("result.json", "{}")
+    folder.write("fit.png", "ours")
+    with pytest.raises(KeyboardInterrupt), folder._written.writing(["result.json"]):
+        raise KeyboardInterrupt
+    (tmp_path / "result.json").write_text("precious")
+    with pytest.raises(Bad, match=r"changed since: result\.json;"):
+        opened(tmp_path)
+    assert (tmp_path / "result.json").read_text() == "precious"
+
+
+def test_what_was_written_before_an_error_is_ours(tmp_path):
+    folder = opened(tmp_path, ["a.txt", "b.txt"])
+
+    def writes_one():
+        with folder.writing(["a.txt", "b.txt"]) as target:
+            write_atomically(target / "a.txt", "first")
+            raise OSError(28, "the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        writes_one()
+    opened(tmp_path, ["a.txt", "b.txt"]).write("a.txt", "again")
+    assert Written(tmp_path).strangers() == []
+
+
+def test_files_that_an_error_left_alone_are_not_taken_for_ours(tmp_path):
+    """With --force, before the first byte was written."""
+    (tmp_path / "fit.png").write_text("precious")
+    with pytest.raises(OSError, match="full"), opened(tmp_path, force=True).writing(["fit.png"]):
+        raise OSError(28, "the disk is full")
+    with pytest.raises(Bad, match="did not write"):
+        opened(tmp_path)
+
+
+@posix
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("there", ["link", "link to nothing", "file", "appears"])
+def test_folders_inside_the_output_are_no_links(tmp_path, there, force):
+    """``out/model`` is a link to a folder of the user's, in which nothing has the name of an output."""
+    out, mine, names = tmp_path / "out", tmp_path / "mine", ["model/cameras.txt", "result.json"]
+    mine.mkdir()
+    out.mkdir()
+    folder = opened(out, names, force=force) if there == "appears" else None
+    if there == "file":
+        (out / "model").write_text("mine")
+    else:
+        (out / "model").symlink_to("../none" if there == "link to nothing" else "../mine")
+    before = contents(tmp_path)
+
+    def writes():
+        with (folder or opened(out, names, force=force)).writing(names[:1]):
+            pytest.fail("it was written")
+
+    with pytest.raises(Bad, match="model is a link or a file, but a folder is written there"):
+        writes()
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_outputs_do_not_become_part_of_the_data(tmp_path, force):
+    """A model in binary form would be hidden by one in text beside it; a folder of tables is read whole."""
+    (tmp_path / "model").mkdir()
+    for path, names in ((tmp_path, ["model/cameras.txt"]), (tmp_path / "model", ["result.json"])):
+        with pytest.raises(Bad, match="would become part of the data"):
+            opened(path, names, [tmp_path / "model"], force)
+    assert contents(tmp_path) == {}
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -289,6 +352,59 @@ def test_copies_never_replace_their_data(here, data, out):
     before = contents(here)
     with pytest.raises(ValueError, match="the data"):
         shuffle(data, out, overwrite=True, force=True)
+    assert contents(here) == before
+
+
+@posix
+@pytest.mark.parametrize("kind", ["file", "local", "simplecache::file", "hard link", "zarr", "hdf5"])
+def test_data_under_other_names_are_not_replaced(here, kind):
+    """Addresses of this machine, links of the file system, arrays that other libraries opened."""
+    out = "x.npy"
+    if kind == "hard link":
+        os.link("x.npy", "hard.npy")
+        data, out = "x.npy", "hard.npy"
+    elif kind == "zarr":
+        zarr, out = pytest.importorskip("zarr"), "stored"
+        data = zarr.open_array(out, mode="w", shape=(10,), dtype="f8")
+        data[:] = np.arange(10.0)
+    elif kind == "hdf5":
+        h5py, out = pytest.importorskip("h5py"), "stored"
+        with h5py.File(out, "w") as file:
+            file["x"] = np.arange(10.0)
+        data = h5py.File(out, "r")["x"]
+    else:
+        pytest.importorskip("fsspec")
+        data = f"{kind}://{here}/x.npy"
+    before = contents(here)
+    with pytest.raises(ValueError, match="is or contains the data being read"):
+        shuffle(data, out, overwrite=True, force=True)
+    assert contents(here) == before
+
+
+def test_only_files_that_shuffle_wrote_are_replaced_without_force(here):
+    (here / "precious.npy").write_text("mine")
+    before = contents(here)
+    with pytest.raises(FileExistsError, match="was not written by shuffle"):
+        shuffle("x.npy", "precious.npy", overwrite=True)
+    assert contents(here) == before
+    shuffle("x.npy", "copy.npy")
+    assert shuffle("x.npy", "copy.npy", overwrite=True, rng=1) == 100
+    np.save(here / "copy.npy", np.zeros(3))
+    with pytest.raises(FileExistsError, match="changed since"):
+        shuffle("x.npy", "copy.npy", overwrite=True)
+    assert shuffle("x.npy", "copy.npy", force=True) == 100
+
+
+def test_a_fit_into_the_folder_of_its_tables(program, here):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (here / "tables").mkdir()
+    x = np.linspace(0.0, 1.0, 50)
+    parquet.write_table(pa.table({"x": x, "y": 2.0 * x}), here / "tables" / "a.parquet")
+    before = contents(here)
+    for out in ("tables", "tables/fit", "tables/../tables"):
+        code, _, err = program("fit", "tables", "-m", "y ~ a*x", "-o", out, "--force")
+        assert code == 2
+        assert "become part of the data" in err
     assert contents(here) == before
 
 

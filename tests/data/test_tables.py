@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import numpy as np
@@ -300,3 +301,30 @@ def test_a_column_that_is_asked_for_twice(tmp_path, ending):
     found = read_columns(path, ["x", "y", "x"])
     assert list(found) == ["x", "y"]
     assert found["x"].tolist() == [0.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("x,y\n3,4\n5,6\nbad\n7,8\n9,10\n", "line 4 has 1 fields, expected 2"),
+    ("x,y\n1,2\n3,oops\n5,6\n7,8\n", "line 3, column 'y': 'oops'"),
+    ("x,y\n1,oops\n3,4\n5,6\n7,8\n", "line 2, column 'y': 'oops'"),
+    ("x,y\n1,2\n\"3,4\n5,6\n7,8\n", "line 3 has 1 fields, expected 2"),
+    ("x;y\n1;2\n3;4;5\n5;6\n7;8\n", "line 3 has 3 fields, expected 2"),
+    ("x y\n1 2\n3 4 5\n6 7\n8 9\n", "line 3 has 3 fields, expected 2"),
+    ("x,y\n1,2\nx,y\n5,6\n7,8\n", "line 3, column 'x': 'x'"),
+    ("x,y\n(s),(V)\n1,2\nx,y\n(s),(V)\n5,6\n7,8\n", "line 4, column 'x': 'x'"),
+])  # fmt: skip
+def test_rows_above_a_damaged_one_are_not_taken_for_text_before_the_table(tmp_path, text, says):
+    """They were left out without a word where the damage lay in the first five rows."""
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(says)):
+        read_columns(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("text", [
+    "Points,Sweeps\n1024,16\ntime,volts\n0,1\n2,3\n", "Sample,A\nGain,10\n0,1\n2,3\n4,5\n",
+    "Sample A\nn,2\ntime,volts\n(s),(V)\n0,1\n2,3\n",
+])  # fmt: skip
+def test_text_and_numbers_before_the_table(tmp_path, text):
+    (tmp_path / "a.csv").write_text(text)
+    first, second = read_columns(tmp_path / "a.csv").values()
+    assert (first[:2].tolist(), second[:2].tolist()) == ([0.0, 2.0], [1.0, 3.0])

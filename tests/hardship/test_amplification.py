@@ -12,6 +12,7 @@ import zlib
 import numpy as np
 import pytest
 
+import problm
 from problm.cli.common import matrix_from
 from problm.cli.exits import Bad
 from problm.data.sources import open_source
@@ -191,3 +192,29 @@ def test_pipes_at_an_address(tmp_path):
     os.mkfifo(tmp_path / "a.npy")
     with pytest.raises(ValueError, match="does not tell the size of this file"):
         open_source(f"file://{tmp_path}/a.npy")
+
+
+def test_zarr_arrays_of_very_many_codecs(tmp_path):
+    """Each one runs over every chunk."""
+    pytest.importorskip("zarr")
+    codecs = [{"id": "astype", "encode_dtype": "<f8", "decode_dtype": "<f8"}] * 17
+    zarr_folder(tmp_path / "a.zarr", 2, [*codecs, {"id": "zlib", "level": 1}], zlib.compress(bytes(8000)))
+    with pytest.raises(ValueError, match="is stored with 18 codecs; at most 16 are read"):
+        open_source(tmp_path / "a.zarr")
+
+
+def test_models_of_very_many_images(tmp_path):
+    """Every image was looked up among all observations: a model of 20 MB took minutes to read and to write."""
+    count, each = 4000, 10
+    images = np.arange(count)
+    xy = np.random.default_rng(0).uniform(0.0, 100.0, (count * each, 2))
+    seen = np.c_[np.tile(images, each), np.repeat(np.arange(each), count), xy]
+    camera = problm.Intrinsics("SIMPLE_PINHOLE", (500.0, 320.0, 240.0))
+    poses = np.tile(np.eye(3), (count, 1, 1)), np.zeros((count, 3))
+    model = problm.Reconstruction.from_arrays(*poses, camera, np.tile([0.0, 0.0, 5.0], (each, 1)), seen)
+    began = time.process_time()
+    problm.write_colmap(model, tmp_path)
+    again = problm.read_colmap(tmp_path)
+    assert time.process_time() - began < 10.0
+    np.testing.assert_array_equal(again.xy, model.xy)
+    np.testing.assert_array_equal(again.image, model.image)

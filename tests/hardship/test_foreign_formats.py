@@ -187,3 +187,23 @@ def test_a_module_in_the_folder_of_the_file_is_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_columns("a.h5")["x"].tolist() == [0, 1, 2]
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_file_of_which_nothing_is_read_says_why(tmp_path):
+    """All columns were refused: this was an error without a reason."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", shape=(10**9,), chunks=(1000,), dtype="f8")
+    with pytest.raises(ValueError, match=r"'x' is not read: its shape \(1000000000,\) is not explained"):
+        read_columns(tmp_path / "a.h5")
+
+
+def test_columns_beyond_the_limit_are_not_left_out_without_a_word(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("t", data=np.zeros(2, dtype=[(f"c{k}", "f8") for k in range(500)]))
+        for k in range(23):
+            file[f"t{k}"] = file["t"]  # hard links
+    with pytest.raises(ValueError, match="has 12,000 columns; at most 10,000 are read, unless they are named"):
+        read_columns(tmp_path / "a.h5")
+    assert read_columns(tmp_path / "a.h5", ["t4/c499"])["t4/c499"].tolist() == [0.0, 0.0]

@@ -36,7 +36,7 @@ def command(
     if not source.exists():
         raise Bad(f"there is no file or folder {source}")
     written = [f"model/{name}" for name in FILES]
-    inputs = [source / name for name in FILES] if source.is_dir() else [source]
+    inputs = [source, *(source / name for name in FILES)] if source.is_dir() else [source]
     names = [*written, "result.json", "cameras.png", "report.html"]
     folder = job.folder(names, inputs)
     model = read_colmap(source) if source.is_dir() else read_bal(source)

@@ -117,9 +117,13 @@ class Folder:
         if path.exists() and not path.is_dir():
             raise Bad(f"{path} is a file, but the output needs a folder: give another --output")
         self.path, self._written, self._force = path, Written(path), force
+        given = [source for source in inputs if source is not None]
         for name in (*names, RECORD):
-            if any(given is not None and same_file(path / name, given) for given in inputs):
+            if any(same_file(path / name, source) for source in given):
                 raise Bad(f"{path / name} would overwrite the data being read: give another --output")
+            if any(same_file(folder, source) for folder in (path, *_folders(path, name)) for source in given):
+                raise Bad(f"{path / name} would become part of the data being read: give another --output")
+        self._check_folders(names)
         for name in names:
             if os.path.lexists(path / name) and not ((path / name).is_symlink() or (path / name).is_file()):
                 raise Bad(f"{path / name} is a folder, device or pipe, which no file replaces: give another --output")
@@ -154,9 +158,20 @@ class Folder:
                 f"{self.path} now holds files that problm did not write: {', '.join(foreign)}; they were left alone, "
                 "and these results were not written"
             )
-        self._written.claim(names)
-        yield self.path
-        self._written.settle(names)
+        self._check_folders(names)
+        with self._written.writing(names):
+            yield self.path
+
+    def _check_folders(self, names: Sequence[str]) -> None:
+        """Refuse links and files under the names of folders inside the output: nothing is written anywhere else."""
+        for place in dict.fromkeys(place for name in names for place in _folders(self.path, name)):
+            if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
+                raise Bad(f"{place} is a link or a file, but a folder is written there: give another --output")
+
+
+def _folders(path: Path, name: str) -> list[Path]:
+    """The folders between an output folder and the file of this name in it."""
+    return [path / parent for parent in Path(name).parents[:-1]]
 
 
 def same_file(a: Path, b: str | Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -125,6 +126,8 @@ def command(
     from ..inference.shown import formula_of
     from .fit_columns import Input
 
+    if not job.no_output:
+        refuse_inside(job.output, file)
     voice, folder = job.voice, job.folder(FILES, [file])
     absolute = absolute_sigma and sigma is not None
     chosen = {"loss": loss, "f_scale": _scale(f_scale), "method": method, "max_iter": max_iter}
@@ -164,6 +167,12 @@ def command(
     job.tell(content, files)
     code = outcome(result.status)
     leave(DOUBTFUL if strict and code == DONE and found.warnings else code)
+
+
+def refuse_inside(output: Path, data: str) -> None:
+    """Refuse an output in a folder of tables, whose subfolders are read as well."""
+    if os.path.isdir(data) and Path(os.path.realpath(data)) in Path(os.path.realpath(output)).parents:
+        raise Bad(f"{output} would become part of the data being read: give another --output")
 
 
 _ARGUMENTS = {

@@ -119,6 +119,16 @@ def first_row(rows: Sequence[list[str]], decimal: str = ".") -> tuple[int | None
     def alike(a: list[str], b: list[str]) -> bool:
         return len(a) == len(b) and all(p == q or "?" in (p, q) for p, q in zip(a, b, strict=True))
 
+    def belongs(row: list[str], shape: list[str]) -> bool:
+        return len(row) == len(shape) and (row[0] == shape[0] == "1" or ("1" in row and alike(row, shape)))
+
+    def names_above(i: int, shape: list[str]) -> int | None:
+        named = [j for j in (i - 1, i - 2) if j >= 0 and len(rows[j]) == len(shape) and "1" not in kinds(rows[j])]
+        if named[:1] != [i - 1]:
+            return None
+        units = len(named) == 2 and all(not f or _UNIT.fullmatch(f) for f in rows[i - 1])
+        return i - 2 if units else i - 1
+
     if all(is_number(f, decimal) or is_date(f) for f in rows[0]):
         return None, 0
     if len(rows) == 1:
@@ -132,12 +142,13 @@ def first_row(rows: Sequence[list[str]], decimal: str = ".") -> tuple[int | None
         shape = kinds(rows[i])
         if "1" not in shape or not all(alike(shape, kinds(other)) for other in rows[i + 1 : i + 1 + _ALIKE]):
             continue
-        named = [j for j in (i - 1, i - 2) if j >= 0 and len(rows[j]) == len(shape) and "1" not in kinds(rows[j])]
-        if named[:1] == [i - 1]:
-            units = len(named) == 2 and all(not f or _UNIT.fullmatch(f) for f in rows[i - 1])
-            return (i - 2 if units else i - 1), i
-        if len(rows) > i + 1:
-            return None, i
+        header = names_above(i, shape)
+        if header is not None or len(rows) > i + 1:
+            # Rows of numbers above are no text before the table: one of them is damaged, or the names come twice.
+            first = next((k for k in range(i) if belongs(kinds(rows[k]), shape)), i)
+            if header is None or rows[header] in rows[:header]:
+                return names_above(first, shape), first
+            return header, i
     return 0, (1 if len(rows[1]) == len(rows[0]) else None)
 
 

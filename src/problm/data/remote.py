@@ -42,6 +42,14 @@ class RemoteFiles:
             raise ValueError(f"{self.name}: the store does not tell the size of this file")
         return int(found["size"])
 
+    def local_path(self) -> str | None:
+        """The path, if the address names a file of this machine (``file://...``, also behind a cache); else None."""
+        system = self.system
+        while (behind := getattr(system, "fs", None)) is not None:
+            system = behind
+        known = system.protocol if isinstance(system.protocol, (tuple, list)) else (system.protocol,)
+        return self.path if "file" in known else None
+
     def require(self) -> None:
         """Raise FileNotFoundError if there is neither a file nor a folder."""
         with self.sound():

@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,11 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sampling.order import as_generator
+from ..support.addresses import is_address
 from ..support.files import flush_folder
 from ..support.memory import as_bytes
 from ..support.npy import sound_parquet
 from ..support.written import Written
 from .columns import Source, choose, even_ends, row_bytes
+from .remote import RemoteFiles
 from .sources import open_source
 
 Index = NDArray[np.int64]
@@ -64,7 +66,8 @@ def shuffle(
         Memory limit in bytes, or as text such as ``"1GB"``; by default half of the free memory. The disk needs room for
         two copies.
     overwrite
-        Whether to replace ``out`` if it exists and is a file, or a folder that holds nothing but an earlier copy.
+        Whether to replace ``out`` if it is an earlier copy: a file that this function wrote (as noted in
+        ``.problm.json`` beside it), or a folder that holds nothing else.
     force
         Whether to replace ``out`` whatever it holds; the data themselves, the current folder and folders above it are
         never replaced.
@@ -95,10 +98,13 @@ def shuffle(
         _deal(tables, buckets, generator)
         made = os.path.join(scratch, "made" + target.suffix)
         tables.write(made, _ordered(tables, buckets, generator))
-        if os.path.isdir(made):
-            Written(Path(made)).settle(os.listdir(made))
+        folder = os.path.isdir(made)
+        if folder:
+            Written(Path(made)).adopt(os.listdir(made))
         _check_target(target, data, overwrite, force)  # somebody may have written there in the meantime
         _replace(made, target, os.path.join(scratch, "before"))
+        if not folder and not (record := Written(target.parent)).foreign_record:
+            record.adopt([target.name])
     return tables.rows
 
 
@@ -106,7 +112,7 @@ def _check_target(target: Path, data: Any, overwrite: bool, force: bool) -> None
     """Raise if writing there would destroy something without the user's consent."""
     real = Path(os.path.realpath(target))
     for source in map(Path, map(os.path.realpath, _paths(data))):
-        if real == source or real in source.parents:
+        if real == source or real in source.parents or _same_file(real, source):
             raise ValueError(f"out={str(target)!r} is or contains the data being read: give another name")
         if source.is_dir() and source in real.parents:
             raise ValueError(f"out={str(target)!r} lies in the folder of the data, which it would become part of")
@@ -121,6 +127,11 @@ def _check_target(target: Path, data: Any, overwrite: bool, force: bool) -> None
         return
     if target.is_symlink() or not (target.is_file() or target.is_dir()):
         raise FileExistsError(f"out={str(target)!r} is a link or a device: remove it, or pass force=True")
+    if target.is_file() and Written(target.parent).foreign([target.name]):
+        raise FileExistsError(
+            f"out={str(target)!r} was not written by shuffle, or was changed since: give another name, or pass "
+            "force=True to replace it"
+        )
     if target.is_dir() and (others := Written(target).strangers()):
         told = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
         raise FileExistsError(
@@ -129,11 +140,29 @@ def _check_target(target: Path, data: Any, overwrite: bool, force: bool) -> None
         )
 
 
+def _same_file(a: Path, b: Path) -> bool:
+    """Whether two names are links to one file."""
+    with suppress(OSError):
+        return os.path.samefile(a, b)
+    return False
+
+
+def _local(address: str) -> list[str]:
+    """The path of an address of this machine (``file://...``); none of others."""
+    try:
+        path = RemoteFiles(address).local_path()
+    except ImportError:  # without fsspec, PyArrow reads the address
+        path = address.removeprefix("file://") if address.startswith("file://") else None
+    return [] if path is None else [path]
+
+
 def _paths(data: Any) -> list[str]:
     """The local files and folders that data are read from, as far as they are known."""
     if isinstance(data, (str, os.PathLike)):
         name = os.fspath(data)
-        return [] if "://" in name else [name, *glob.glob(name)]
+        if is_address(name):
+            return _local(name)
+        return [name, *glob.glob(name)]
     if isinstance(data, np.memmap):
         return [] if data.filename is None else [os.fspath(data.filename)]
     if isinstance(data, Mapping):
@@ -141,7 +170,11 @@ def _paths(data: Any) -> list[str]:
     if isinstance(data, (list, tuple)):
         return [path for part in data for path in _paths(part)]
     files = getattr(data, "files", None)  # a PyArrow dataset
-    return [str(f) for f in files] if isinstance(files, list) else []
+    if isinstance(files, list):
+        return [str(f) for f in files]
+    # A Zarr array in a folder, or an HDF5 data set.
+    places = getattr(getattr(data, "store", None), "root", None), getattr(getattr(data, "file", None), "filename", None)
+    return [os.fspath(place) for place in places if isinstance(place, (str, os.PathLike))]
 
 
 def _replace(made: str, target: Path, aside: str) -> None:

@@ -51,6 +51,8 @@ _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _MAX_METADATA = 1 << 24
 _MOST_CHUNKS = 1 << 24
 _MOST_AXES = 32
+_MOST_CODECS = 16
+"""Largest number of codecs of an array: each one runs over every chunk."""
 _EACH_CHUNK = 1 << 10
 """Bytes of memory that Zarr takes for a chunk, however small it is."""
 _FREELY = 1 << 28
@@ -196,6 +198,8 @@ def _refuse_other_types(name: str, settings: Sequence[Mapping[str, Any]]) -> Non
 
 def _compressor(name: str, codecs: Sequence[Any]) -> str | None:
     """The compressing codec, if there is one; raise ValueError for codecs that are not on the list."""
+    if len(codecs) > _MOST_CODECS:
+        raise ValueError(f"{name} is stored with {len(codecs)} codecs; at most {_MOST_CODECS} are read")
     packing = []
     for codec in codecs:
         kind = str(codec).removeprefix("numcodecs.")

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .files import open_regular, write_atomically
@@ -47,17 +47,29 @@ class Written:
         """Names of everything in the folder that is not ours."""
         return sorted(self.foreign(entry.name for entry in os.scandir(self.folder) if entry.name != RECORD))
 
-    def claim(self, names: Iterable[str]) -> None:
-        """Record files before they are written, so that a file that a killed process left incomplete is ours."""
-        self._files.update(dict.fromkeys(names))
-        self._save()
+    @contextlib.contextmanager
+    def writing(self, names: Iterable[str]) -> Iterator[None]:
+        """Context in which files are written; those that have changed at its end are recorded, also after an error.
 
-    def settle(self, names: Iterable[str]) -> None:
-        """Record the present size and time of files."""
-        for name in names:
-            self._files.pop(name, None)
-            with contextlib.suppress(OSError):
-                self._files[name] = _stamp(self.folder / name)
+        A process that is killed in between leaves files that are not recorded, and so are not replaced: nobody could
+        tell them from a file that the user saved there afterwards.
+        """
+        names = list(names)
+        before = {name: self._now(name) for name in names}
+        try:
+            yield
+        finally:
+            for name in names:
+                found = self._now(name)
+                if found is None:
+                    self._files.pop(name, None)
+                elif found != before[name]:
+                    self._files[name] = found
+            self._save()
+
+    def adopt(self, names: Iterable[str]) -> None:
+        """Record the present size and time of files that were just written."""
+        self._files.update({name: found for name in names if (found := self._now(name)) is not None})
         self._save()
 
     def _ours(self, name: str) -> bool:
@@ -68,20 +80,23 @@ class Written:
             found = os.lstat(self.folder / name)
         except OSError:
             return False
-        noted = self._files[name]
-        return stat.S_ISREG(found.st_mode) and (noted is None or noted == [found.st_size, found.st_mtime_ns])
+        return stat.S_ISREG(found.st_mode) and self._files[name] == _stamp(found)
+
+    def _now(self, name: str) -> list[int] | None:
+        with contextlib.suppress(OSError):
+            return _stamp(os.lstat(self.folder / name))
+        return None
 
     def _save(self) -> None:
         content = {"format": _FORMAT, "version": 1, "files": self._files}
         write_atomically(self.folder / RECORD, json.dumps(content, indent=1) + "\n")
 
 
-def _stamp(path: Path) -> list[int]:
-    found = os.lstat(path)
+def _stamp(found: os.stat_result) -> list[int]:
     return [found.st_size, found.st_mtime_ns]
 
 
-def _load(path: Path) -> dict[str, list[int] | None] | None:
+def _load(path: Path) -> dict[str, list[int]] | None:
     """Contents of a record; None if there is none, or it is a link, damaged, or not ours."""
     if path.is_symlink():
         return None
@@ -93,7 +108,7 @@ def _load(path: Path) -> dict[str, list[int] | None] | None:
     files = data.get("files") if isinstance(data, dict) and data.get("format") == _FORMAT else None
     if not isinstance(files, dict):
         return None
-    return {name: stamp for name, stamp in files.items() if stamp is None or _is_stamp(stamp)}
+    return {name: stamp for name, stamp in files.items() if _is_stamp(stamp)}
 
 
 def _is_stamp(value: object) -> bool:

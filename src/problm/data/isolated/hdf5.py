@@ -84,7 +84,7 @@ def _walk(file: Any, refused: dict[str, str]) -> Iterator[tuple[str, Any]]:
         for name in group:
             count += 1
             if count > _MANY:
-                return
+                raise Refused(f"has more than {_MANY:,} members; open it with h5py and pass the arrays")
             where = f"{path}/{name}".lstrip("/")
             link = group.get(name, getlink=True)
             if isinstance(link, h5py.ExternalLink):

@@ -85,6 +85,10 @@ def _read(reader: Any, request: dict[str, Any]) -> tuple[dict[str, Any], list[ND
     names, wanted = list(table.columns), request["names"]
     if not names and not table.refused:
         raise Refused("holds no columns of numbers")
+    if not names and not wanted:
+        raise Refused("{!r} is not read: {}".format(*next(iter(table.refused.items()))))
+    if len(names) > MOST and not wanted:
+        raise Refused(f"has {len(names):,} columns; at most {MOST:,} are read, unless they are named")
     told: dict[str, Any] = {"names": names[:MOST], "refused": dict(list(table.refused.items())[:100]), "sizes": []}
     if wanted is None:
         return told, []

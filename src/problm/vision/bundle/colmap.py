@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -71,10 +72,8 @@ def read_colmap(folder: str | os.PathLike[str]) -> Reconstruction:
     point_ids, points, colors, tracks = form.points(root / form.files[2], image_number, keypoints, owners)
     start = np.concatenate([[0], np.cumsum([len(t) for t in tracks])]).astype(np.int64)
     track = np.concatenate([np.empty((0, 2), dtype=np.int64), *tracks])
-    xy = np.empty((len(track), 2))
-    for k, features in enumerate(keypoints):
-        mine = track[:, 0] == k
-        xy[mine] = features[track[mine, 1]]
+    begin = np.cumsum([0, *map(len, keypoints)])
+    xy = np.concatenate([np.empty((0, 2)), *keypoints])[begin[track[:, 0]] + track[:, 1]]
     pose = np.array(poses).reshape(-1, 8)
     return Reconstruction(
         tuple(cameras),
@@ -127,16 +126,15 @@ def write_colmap(model: Reconstruction, folder: str | os.PathLike[str], *, binar
     features, feature = model.keypoints, model.feature
     if features is None or feature is None:
         # If an image has no keypoints, its features are its observations, in their order.
-        orders = [np.flatnonzero(model.image == k) for k in range(len(model.rotations))]
-        features = tuple(model.xy[o] for o in orders)
+        order = np.argsort(model.image, kind="stable")
+        begin = np.cumsum([0, *np.bincount(model.image, minlength=len(model.rotations))])
+        features = tuple(model.xy[order[lo:hi]] for lo, hi in pairwise(begin))
         feature = np.empty(len(model.image), dtype=np.int64)
-        for order in orders:
-            feature[order] = np.arange(len(order))
-    owner = [np.full(len(f), -1, dtype=np.int64) for f in features]
-    point = np.repeat(model.point_ids, model.track_lengths)
-    for k in range(len(owner)):
-        mine = model.image == k
-        owner[k][feature[mine]] = point[mine]
+        feature[order] = np.arange(len(order)) - begin[model.image[order]]
+    begin = np.cumsum([0, *map(len, features)])
+    owners = np.full(begin[-1], -1, dtype=np.int64)
+    owners[begin[model.image] + feature] = np.repeat(model.point_ids, model.track_lengths)
+    owner = [owners[lo:hi] for lo, hi in pairwise(begin)]
     with np.errstate(all="ignore"):
         errors = np.linalg.norm(model.residuals(), axis=1)
     known = tuple(_as_colmap(c) for c in model.intrinsics)
