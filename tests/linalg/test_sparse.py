@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array, diags_array, eye_array, kron, vstack
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import problm
@@ -142,3 +142,25 @@ def test_bands_give_the_solution_of_a_general_factor():
     loose = band.tolil()
     loose[3, 3] = loose[3, 2] = loose[2, 3] = loose[3, 4] = loose[4, 3] = 0.0
     assert sparse.factored(loose.tocsc())[1]
+
+
+def test_no_factor_where_conjugate_gradients_converge(monkeypatch):
+    """An image: its matrix is factored once, for the rank at the end."""
+    side = 24
+    d = side * side
+    difference = diags_array([-np.ones(side - 1), np.ones(side - 1)], offsets=[0, 1], shape=(side - 1, side))
+    edges = vstack([kron(eye_array(side), difference), kron(difference, eye_array(side))]).tocsr()
+    y, x = np.mgrid[:side, :side]
+    seen = (0.05 + 0.9 * ((x - 12) ** 2 + (y - 12) ** 2 < 50)).ravel() ** 2
+    seen = seen + 0.05 * np.random.default_rng(0).standard_normal(d)
+    factors = []
+    factored = sparse.factored
+    monkeypatch.setattr(sparse, "factored", lambda *a: factors.append(1) or factored(*a))
+    fit = problm.least_squares(
+        lambda u: np.concatenate([u**2 - seen, 0.5 * (edges @ u)]), np.full(d, 0.5),
+        lambda u: vstack([diags_array(2 * u), 0.5 * edges]).tocsr(),
+    )  # fmt: skip
+    assert fit.success
+    assert fit.nit > 3
+    assert np.abs(fit.grad).max() < 1e-6
+    assert len(factors) <= 1

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.products import dot
 from .dense import solve_unit
 
 Array = NDArray[np.float64]
@@ -19,6 +20,7 @@ def minimum_in_box(
     low: Array,
     high: Array,
     solve: Callable[[NDArray[np.intp], Array], Array] | None = None,
+    least: float = 1e-15,
 ) -> Array:
     """The y with ``low <= y <= high`` that minimises ``g^T y + y^T H y / 2``; all (d,), and the box contains zero.
 
@@ -30,6 +32,7 @@ def minimum_in_box(
     gradient : (d,) g.
     solve : ``solve(indices, right)`` solves with the part of H that belongs to these parameters, for an H that is not
         an array.
+    least : relative decrease below which a step is the last.
 
     Examples
     --------
@@ -38,7 +41,7 @@ def minimum_in_box(
     """
 
     def value(y: Array) -> float:
-        return float(y @ (gradient + 0.5 * (matrix @ y)))
+        return dot(y, gradient + 0.5 * (matrix @ y))
 
     y, now = np.zeros(len(gradient)), 0.0
     for _ in range(3 * len(gradient)):
@@ -62,9 +65,11 @@ def minimum_in_box(
         if not then < now and len(moving):  # up to the first bound the quadratic falls
             trial = _to_the_first_bound(y, direction, moving, low, high)
             then = value(trial)
-        if not then < now - 1e-15 * abs(now):
+        if not then < now:
             break
-        y, now = trial, then
+        gained, y, now = now - then, trial, then
+        if not gained > least * abs(now):
+            break
     return y
 
 

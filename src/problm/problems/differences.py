@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -258,15 +259,16 @@ class Differences:
         """Group of each parameter (d,), by first fit: members of a group share no residual."""
         if self._groups is None:
             by_column = self.sparsity.tocsc()
-            groups = np.full(self.dim, -1)
-            taken: list[NDArray[np.bool_]] = []
-            for a in range(self.dim):
-                mine = by_column.indices[by_column.indptr[a] : by_column.indptr[a + 1]]
-                free = (g for g, used in enumerate(taken) if not used[mine].any())
-                g = next(free, len(taken))
-                if g == len(taken):
-                    taken.append(np.zeros(by_column.shape[0], dtype=bool))
-                taken[g][mine] = True
-                groups[a] = g
-            self._groups = groups
+            rows, ends = by_column.indices.tolist(), by_column.indptr.tolist()
+            held = [0] * by_column.shape[0]  # groups that move a residual, as bits
+            groups = []
+            for lo, hi in pairwise(ends):
+                used = 0
+                for row in rows[lo:hi]:
+                    used |= held[row]
+                free = ~used & (used + 1)
+                for row in rows[lo:hi]:
+                    held[row] |= free
+                groups.append(free.bit_length() - 1)
+            self._groups = np.array(groups)
         return self._groups

@@ -123,7 +123,7 @@ def take_last_step(run: Run, system: QuadraticModel) -> bool:
     """Take the Gauss-Newton step from a point that was linearised on all rows without another pass, if a bound, by a
     sample or by the contraction of the last steps, says how near the minimum it leads; return whether it was taken."""
     termination = run.termination
-    if not (_may_end(run, system) and termination.one_short_step(system)):
+    if not (termination.one_short_step(system) and _may_end(run, system)):
         return False
     if _possible(run, system):
         sample = run.sample or Sample(run)
