@@ -448,3 +448,9 @@ def test_a_fit_without_a_start_that_explains_nothing_is_noted():
         line = problm.curve_fit(lambda x, a, b: a * x + b, x, 3 * x + y, full_output=True)[3]
     assert "give p0" in missed
     assert "give p0" not in found + line
+
+
+def test_a_derivative_that_is_not_finite_is_named_by_its_row():
+    x = np.linspace(0.0, 4.0, 30)
+    with pytest.raises(ValueError, match="not finite at row 13 of the data"):  # the derivative by b: a log of 1.66 - x
+        problm.curve_fit(problm.formula("a/(c-x)**b"), x, np.ones(30), [0.07, 1.66, -4.0])

@@ -236,11 +236,11 @@ def make(family: str, seed: int) -> Wild:
     """The problem of this family with this seed: the same in every process."""
     rng = np.random.default_rng([list(FAMILIES).index(family), 16, seed])
     with np.errstate(all="ignore"):
-        return _made(family, rng, seed)
+        return made(FAMILIES[family], f"{family} {seed}", rng)
 
 
-def _made(family: str, rng: Rng, seed: int) -> Wild:
-    it = FAMILIES[family]
+def made(it: Family, name: str, rng: Rng) -> Wild:
+    """A problem of a family: noise, rows, start, bounds and loss by chance."""
     parameters = parameters_of(it.text, it.variables)
     value = evaluated(it.text, it.variables, parameters)
     truth = np.array(it.truth(rng), dtype=float)
@@ -267,11 +267,11 @@ def _made(family: str, rng: Rng, seed: int) -> Wild:
     def fun(theta: Any, *rows: np.ndarray) -> Any:
         return value(theta, *rows[:-1]) - rows[-1]
 
-    fit = Fit(family, fun, np.asarray(start, float), (*columns, target), solution=truth, scale=sigma)
+    fit = Fit(name, fun, np.asarray(start, float), (*columns, target), solution=truth, scale=sigma)
     fit = _spoiled(rng, fit)
     if how == "jacobian":
         fit = replace(fit, jac=lambda theta, *rows: replace(fit, data=rows).jacobian(theta))
-    name = f"{family} {seed}: N = {n}, noise {level:g}, {fit.loss}, {how}"
+    name = f"{name}: N = {n}, noise {level:g}, {fit.loss}, {how}"
     return Wild(replace(fit, name=name), how, it.text, it.variables, parameters)
 
 

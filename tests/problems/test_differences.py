@@ -22,3 +22,18 @@ def test_parameters_that_have_grown_get_shorter_steps_in_central_differences():
     found = differences.jacobian(fun, far, fun(far))
     exact = np.cos(a @ far) * a.T
     np.testing.assert_allclose(found, exact, atol=1e-5)
+
+
+def test_residuals_that_are_only_rounding_errors_do_not_shorten_steps():
+    x = np.linspace(0.0, 1.0, 30)
+    differences = Differences("2-point", 2)
+    target = np.exp(-0.5 * x) * 3e4 + 2e4 * x
+    start, end = np.array([1e4, 1e4]), np.array([3e4, 2e4])
+
+    def residuals(theta):
+        return theta[0] * np.exp(-0.5 * x) + theta[1] * x - target
+
+    differences.jacobian(residuals, start, residuals(start))
+    assert differences.refine()
+    found = differences.jacobian(residuals, end, residuals(end) + 1e-13)
+    assert np.allclose(found, [np.exp(-0.5 * x), x], rtol=2e-3, atol=1e-4)

@@ -1,6 +1,6 @@
 """How far the word of a solver can be trusted, in parts.
 
-    python -m bench.studies.trust                             # all parts, about eight minutes on one quiet core
+    python -m bench.studies.trust                             # all parts, about twenty minutes on one quiet core
     python -m bench.studies.trust --part rare --scale 0.05    # one part, a twentieth of its problems
 
 Writes ``bench/results/trust.md`` and ``trust.json``; parts that are not run again stay as they were. The seeds in
@@ -34,6 +34,7 @@ class Part(NamedTuple):
 PARTS = {
     "ordinary": Part(ordinary.TITLE, ordinary.TEXT, ordinary.run, ordinary.table, 10_000, 8_000_000),
     "formulas": Part(formulas.TITLE, formulas.TEXT, formulas.run, claims.table, 2000, 8000),
+    "fields": Part(formulas.FIELDS, formulas.FIELDS_TEXT, formulas.run_fields, claims.table, 648, 40_000),
     "saturated": Part("Saturated models", formulas.SATURATED_TEXT, formulas.run_saturated, claims.table, 400, 9000),
     "invariance": Part(invariance.TITLE, invariance.TEXT, invariance.run, claims.table, 600, 8000),
     "rows": Part(rows.TITLE, rows.TEXT, rows.run, rows.table, 63, 8000),

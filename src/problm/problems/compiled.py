@@ -160,13 +160,15 @@ class CompiledProblem(SampledProblem):
         return self.kernel.address, self._everything(), self.n, *self.kernel.fixed, *moves
 
     def first_bad_row(self, theta: Theta) -> int | None:
-        """The first row, in the user's order, whose cost is not finite."""
-        step = 1 << 20
+        """The first row, in the user's order, with a residual or derivative that is not finite."""
+        point, step = self._point(theta), max((1 << 20) // (1 + self.dim), 1)
         for lo in range(0, self.n, step):
             part = [loadable(c[lo : lo + step]) for c in self.data.columns]
-            bad = ~np.isfinite(self.kernel.costs(self._point(theta), describe(part), len(part[0])))
-            if bad.any():
-                return lo + int(np.argmax(bad))
+            table, k = describe(part), len(part[0])
+            finite = np.isfinite(self.kernel.costs(point, table, k))
+            finite &= np.isfinite(self.kernel.jacobian(point, table, k).reshape(k, -1)).all(axis=1)
+            if not finite.all():
+                return lo + int(np.argmin(finite))
         return None
 
     def fingerprint(self) -> dict[str, Any]:

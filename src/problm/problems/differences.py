@@ -28,6 +28,10 @@ _GROWN = 100.0
 """Growth of a parameter since the start, as a factor, from which it is checked, too."""
 LONG = 1e-3
 """Change of a residual by a step, relative to the largest residual, above which the step is too long."""
+_SEEN = 1e3
+"""Change of a residual by a step, relative to its rounding, below which the derivative has fewer than three digits."""
+_LAST = 64.0 * EPS
+"""Relative length of the shortest steps: shorter ones are lost in the parameter's last digits."""
 _MOST_CUTS = 4
 _BENT = 0.1
 """Relative change of a derivative, if its step is `_SHORTER`, above which the step is too long."""
@@ -171,16 +175,19 @@ class Differences:
         scale = float(np.abs(residuals).max(initial=0.0)) if large else 0.0
         if not (scale > 0.0 and np.isfinite(scale)):
             return
+        # Residuals of exact data are only rounding errors, and say nothing about the lengths of steps.
+        rounding = np.abs(evaluate(theta * (1.0 + 4.0 * EPS)) - residuals).max(initial=0.0)
+        enough = max(LONG * scale, _SEEN * float(rounding))
         self._most = [np.inf] * self.dim
         for a in large:
-            least = 64.0 * EPS * sizes[a] / step  # shorter steps are lost in the parameter's last digits
+            least = _LAST * sizes[a] / step
             for _ in range(_MOST_CUTS):
                 moved = theta.copy()
                 moved[a] += step * sizes[a]
                 change = float(np.abs(evaluate(moved) - residuals).max(initial=0.0))
-                if change <= LONG * scale or sizes[a] <= least:
+                if change <= enough or sizes[a] <= least:
                     break
-                self._most[a] = sizes[a] = max(max(1e-4, LONG * scale / change) * sizes[a], least)
+                self._most[a] = sizes[a] = max(max(1e-4, enough / change) * sizes[a], least)
 
     def _straighten(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, found: Array) -> bool:
         """Shorten steps along which residuals change much and not in proportion, such as those of a frequency if times
@@ -199,6 +206,8 @@ class Differences:
         for a in np.flatnonzero(np.abs(found).max(axis=1, initial=0.0) * np.array(sizes) * step > LONG * scale):
             size, ahead = sizes[a], found[a] * sizes[a] * step
             for _ in range(_MOST_BENDS):
+                if _SHORTER * step * size < _LAST * abs(float(theta[a])):
+                    break
                 moved = theta.copy()
                 moved[a] += _SHORTER * step * size
                 near = (evaluate(moved) - residuals) / _SHORTER

@@ -136,22 +136,31 @@ def _between_higher_costs(run: Run, j: int, size: float) -> bool:
 
 def _lost_directions(before: Array, now: Array, sizes: Array) -> Array:
     """(k, d) shares of the parameters in directions that H (d, d) no longer sees, in units of the parameters' sizes;
-    empty if H is sparse."""
+    empty if H is sparse, or sees as many directions as before: where parameters are redundant (a product, the constant
+    of a rational function), those that it does not see turn with the parameters."""
     if not isinstance(now, np.ndarray):
         return np.zeros((0, now.shape[0]))
     with np.errstate(all="ignore"):
         before, now = before * sizes * sizes[:, None], now * sizes * sizes[:, None]
     if not (np.isfinite(before).all() and np.isfinite(now).all()):
         return np.zeros((0, len(now)))
-    scale = 1.0 / np.sqrt(np.maximum(now.diagonal(), 1e-300))
-    values, vectors = np.linalg.eigh(now * scale * scale[:, None])
+    scale, unseen = _unseen(now)
+    if unseen.shape[1] <= _unseen(before)[1].shape[1]:
+        return np.zeros((0, len(now)))
     largest = float(before.diagonal().max(initial=0.0))
     found = []
-    for v in vectors[:, values <= _NULL * values[-1]].T:
+    for v in unseen.T:
         s = v * scale / float(np.abs(v * scale).max())
         if s @ before @ s > _SEEN * largest:
             found.append(np.abs(v))
     return np.array(found).reshape(-1, len(scale))
+
+
+def _unseen(hessian: Array) -> tuple[Array, Array]:
+    """Scale (d,) that gives H a unit diagonal, and the directions (d, k) that it does not see, in these units."""
+    scale = 1.0 / np.sqrt(np.maximum(hessian.diagonal(), 1e-300))
+    values, vectors = np.linalg.eigh(hessian * scale * scale[:, None])
+    return scale, vectors[:, values <= _NULL * values[-1]]
 
 
 def _distance(run: Run) -> float:
