@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import problm
+from problm.linalg.normal import Runs
+from problm.linalg.packed import square
 from problm.losses import Loss
 from problm.problems.compiled import CompiledProblem
-from problm.solver import short_end
+from problm.solver import sample
 from problm.vision import simulate
 
 DECAY = problm.formula("a*exp(-b*x) + c")
@@ -70,8 +72,8 @@ def test_the_bound_solves_for_no_more_right_hand_sides_than_parameters(monkeypat
         solved.append(right.size // len(right))
         return dposv(matrix, right)
 
-    dposv = short_end.dposv
-    monkeypatch.setattr(short_end, "dposv", counting)
+    dposv = sample.dposv
+    monkeypatch.setattr(sample, "dposv", counting)
     ours = problm.least_squares(DECAY, [1, 0.4, 0], data=rows("random", 0))
     assert ours.jacobian_passes < 1.8
     assert 1 <= max(solved) <= 3
@@ -94,7 +96,7 @@ def test_no_bound_without_the_rows_that_matter(seed):
 def test_few_runs_that_make_up_the_scatter_widen_the_bound():
     class Rows:
         scale, n = 16.0, 10**6
-        error = short_end.Sample.error
+        error = sample.Sample.error
 
     rng = np.random.default_rng(0)
     even = rng.standard_normal((256, 2))
@@ -175,6 +177,34 @@ def test_second_derivatives_are_exact(model):
     assert np.allclose(normal.hessian + curvature, differences, rtol=1e-6, atol=1e-6 * np.abs(differences).max())
 
 
+@pytest.mark.parametrize(("off", "passes"), [(0.1, 1.5), (0.02, 2.5), (0.0, 2.5)])
+def test_a_near_start_costs_no_second_solve(off, passes):
+    # Whether the cost fell is told by the last batch, by the sample, and else by one pass over all residuals.
+    data = rows("random", 0)
+    ours = problm.least_squares(DECAY, [2.5 * (1 + off), 1.3 * (1 + off), 0.5], data=data)
+    assert ours.certified
+    assert ours.residual_passes < passes
+    again = problm.least_squares(DECAY, ours.x, data=data, rng=1)
+    assert again.certified
+    assert again.jacobian_passes < 1.5
+    assert again.cost == pytest.approx(ours.cost, rel=1e-7)
+
+
+def test_second_derivatives_times_a_step_run_by_run():
+    rng = np.random.default_rng(4)
+    plain, more = (m + m.transpose(0, 2, 1) for m in rng.standard_normal((2, 5, 4, 4)))
+    row, column = np.tril_indices(4)
+    cost, gradient, step = rng.standard_normal(5), rng.standard_normal((5, 4)), rng.standard_normal(4)
+    runs = Runs(1, cost, gradient, plain[:, row, column], more[:, row, column])
+    assert np.allclose(runs.slopes(step), (plain + more) @ step)
+    assert np.allclose(runs.second_derivatives(), (plain + more).sum(axis=0))
+    by = rng.standard_normal((4, 4))
+    turned = runs.carried(by)
+    assert np.allclose(turned.gradient, gradient @ by)
+    assert np.allclose(turned.hessian(), by.T @ plain.sum(axis=0) @ by)
+    assert np.allclose(turned.slopes(step), (by.T @ (plain + more) @ by) @ step)
+
+
 @pytest.mark.parametrize("second", [False, True])
 def test_runs_are_sums_of_their_rows(second):
     x, y = rows("random", 0, 20_000)
@@ -188,6 +218,6 @@ def test_runs_are_sums_of_their_rows(second):
         normal = part.linearize(theta, 0, 256, outer=False, costs=None)
         assert found.cost[k] == pytest.approx(normal.cost, rel=1e-12)
         assert np.allclose(found.gradient[k], normal.gradient)
-        assert np.allclose(found.hessian[k], normal.hessian)
+        assert np.allclose(square(found.triangles[k], 3), normal.hessian)
         if second:
-            assert np.allclose(found.curvature[k], part.second_order(theta)[1])
+            assert np.allclose(square(found.curvature[k], 3), part.second_order(theta)[1])

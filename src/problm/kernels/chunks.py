@@ -1,34 +1,15 @@
-"""Chunks of rows, parts of the work for threads, and packed symmetric matrices: what all passes share."""
+"""Chunks of rows, and parts of the work for threads."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import lru_cache
 from itertools import pairwise
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..support.threads import available_threads, pool
 
-Array = NDArray[np.float64]
 CHUNK = 32768
 """Number of rows whose sums are accumulated one after the other."""
-
-
-@lru_cache(maxsize=64)
-def places(d: int, at: int = 0) -> NDArray[np.intp]:
-    """Index of each entry of a symmetric (d, d) matrix in its packed lower triangle, which starts at ``at``."""
-    x, y = np.indices((d, d))
-    row, column = np.maximum(x, y), np.minimum(x, y)
-    found: NDArray[np.intp] = at + row * (row + 1) // 2 + column
-    return found
-
-
-def square(lower: Array, d: int) -> Array:
-    """A symmetric (d, d) matrix from its packed lower triangle."""
-    return lower.take(places(d))
 
 
 def split(run: Callable[[int, int], None], count: int, rows: int, threads: int | None) -> None:

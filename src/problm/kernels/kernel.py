@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from ..jit.addresses import address_of
 from ..linalg.cholesky_compiled import CompiledCholesky
 from ..linalg.normal import Normal, Runs
+from ..linalg.packed import places, square
 from ..losses import USER_CODE, Loss
 from ..support.descriptors import ROW_NUMBER, describe, loadable, loadable_type
 from ..support.reduction import add_pairwise
 from ..support.threads import available_threads, pool
-from .chunks import CHUNK, places, split, square
+from .chunks import CHUNK, split
 from .evaluator import BLOCK, EVALUATOR, FASTMATH, evaluator
 from .passes import (
     LINEARIZE,
@@ -157,7 +158,7 @@ class Kernel:
             linearize_runs(by, self.address, theta, columns, starts[lo:hi], length, *self.fixed, sums[lo:hi])
 
         split(run, len(starts), length, self.threads)
-        return Runs(length, sums[:, 0], sums[:, 1 : 1 + d], sums[:, places(d, 1 + d)])
+        return Runs(length, sums[:, 0], sums[:, 1 : 1 + d], sums[:, 1 + d :])
 
     def costs(self, theta: Array, columns: NDArray[np.int64], n: int) -> Array:
         """Costs of the first ``n`` rows."""

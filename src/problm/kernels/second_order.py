@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from ..jit.addresses import address_of
 from ..linalg.cholesky_compiled import CompiledCholesky
 from ..linalg.normal import Normal, Runs
+from ..linalg.packed import places, square
+from ..support.products import combine
 from ..support.reduction import add_pairwise
-from .chunks import CHUNK, places, split
+from .chunks import CHUNK, split
 from .evaluator import EVALUATOR
 from .passes import curve_runs, tools
 
@@ -38,8 +40,9 @@ class SecondOrder:
         """Add the sums over m runs of rows, which end at row n at the latest, to the rows of ``sums``."""
         raise NotImplementedError
 
-    def matrices(self, theta: Array, sums: Array) -> Array:
-        """(m, d, d) sums of residual times second derivatives, from the rows of ``sums``."""
+    def triangles(self, theta: Array, sums: Array) -> Array:
+        """Packed lower triangles (m, d (d + 1) / 2) of the sums of residual times second derivatives, from the rows of
+        ``sums``."""
         raise NotImplementedError
 
     def carried(self, theta: Array, step: Array) -> Array | None:
@@ -54,7 +57,7 @@ class SecondOrder:
         sums = add_pairwise(list(self._sums(theta, columns, starts, CHUNK, n, threads)))
         d = self.dim
         normal = Normal(n, sums.item(0), sums[1 : 1 + d], sums.take(places(d, 1 + d)), compiled=CompiledCholesky)
-        return normal, self.matrices(theta, sums[None])[0]
+        return normal, square(self.triangles(theta, sums[None])[0], d)
 
     def runs(
         self, theta: Array, columns: NDArray[np.int64], starts: NDArray[np.int64], length: int, threads: int | None = 1
@@ -62,7 +65,8 @@ class SecondOrder:
         """Sums over m runs of consecutive rows, with the second derivatives."""
         d = self.dim
         sums = self._sums(theta, columns, starts, length, int(starts[-1]) + length, threads)
-        return Runs(length, sums[:, 0], sums[:, 1 : 1 + d], sums[:, places(d, 1 + d)], self.matrices(theta, sums))
+        matrices = sums[:, 1 + d : sums.shape[1] - self.more]
+        return Runs(length, sums[:, 0], sums[:, 1 : 1 + d], matrices, self.triangles(theta, sums))
 
     def _sums(
         self, theta: Array, columns: NDArray[np.int64], starts: NDArray[np.int64], length: int, n: int,
@@ -102,13 +106,10 @@ class FormulaSecondOrder(SecondOrder):
             at, theta, columns, starts, length, n, self.program, self.constants, self.dim, self.more, tools(False), sums
         )
 
-    def matrices(self, theta: Array, sums: Array) -> Array:
+    def triangles(self, theta: Array, sums: Array) -> Array:
         d = self.dim
-        made = np.zeros((len(sums), d, d))
         products = np.concatenate([sums[:, 1 : 1 + d], sums[:, sums.shape[1] - self.more :]], axis=1)
-        weights = np.zeros((len(self.pairs), products.shape[1]))
-        weights[self.terms[:, 0], self.terms[:, 1]] = self.ratios(theta)
-        a, b = self.pairs[:, 0], self.pairs[:, 1]
-        # Not by a BLAS, which would start threads for many runs: that takes up to 100 times the work that they share.
-        made[:, a, b] = made[:, b, a] = np.einsum("mi,ki->mk", products, weights)
-        return made
+        weights = np.zeros((d * (d + 1) // 2, products.shape[1]))
+        a, b = self.pairs.T
+        weights[(a * (a + 1) // 2 + b)[self.terms[:, 0]], self.terms[:, 1]] = self.ratios(theta)
+        return combine(weights, products.T).T

@@ -9,11 +9,14 @@ at every batch size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..support.products import combine
+from .packed import multiplier, square
 
 Array = NDArray[np.float64]
 
@@ -41,11 +44,13 @@ class Runs:
     """(m,)"""
     gradient: Array
     """(m, d)"""
-    hessian: Array
-    """(m, d, d) the Gauss-Newton matrices."""
+    triangles: Array
+    """(m, d (d + 1) / 2) the Gauss-Newton matrices, as packed lower triangles."""
     curvature: Array | None = None
-    """(m, d, d) sums of residual times second derivatives, which complete the second derivatives of the cost; None if
-    they are not known."""
+    """The same of residual times second derivatives, which completes the second derivatives of the cost; None if it is
+    not known."""
+    by: Array | None = None
+    """(d, d) derivatives of the coordinates of the matrices with respect to those of the gradient; None: the same."""
 
     @property
     def count(self) -> int:
@@ -54,24 +59,37 @@ class Runs:
 
     def joined(self, other: Runs, order: NDArray[np.intp]) -> Runs:
         """The runs of both, in this order."""
-        parts = [(self.cost, other.cost), (self.gradient, other.gradient), (self.hessian, other.hessian)]
-        cost, gradient, hessian = (np.concatenate(pair)[order] for pair in parts)
+        parts = [(self.cost, other.cost), (self.gradient, other.gradient), (self.triangles, other.triangles)]
+        cost, gradient, triangles = (np.concatenate(pair)[order] for pair in parts)
         curvature = None
         if self.curvature is not None and other.curvature is not None:
             curvature = np.concatenate([self.curvature, other.curvature])[order]
-        return Runs(self.length, cost, gradient, hessian, curvature)
+        return Runs(self.length, cost, gradient, triangles, curvature, self.by)
 
     def carried(self, by: Array | None) -> Runs:
         """The same in other coordinates v, with ``by @ v`` the present ones (None: the same); near a minimum, where the
         bend of the coordinates does not change second derivatives."""
-        if by is None:
-            return self
-        curvature = None if self.curvature is None else by.T @ self.curvature @ by
-        return Runs(self.length, self.cost, self.gradient @ by, by.T @ self.hessian @ by, curvature)
+        return self if by is None else replace(self, gradient=self.gradient @ by, by=by)
+
+    def hessian(self) -> Array:
+        """(d, d) the Gauss-Newton matrix of all runs."""
+        return self._all(self.triangles)
 
     def second_derivatives(self) -> Array:
-        """(m, d, d) second derivatives of the cost, as far as they are known."""
-        return self.hessian if self.curvature is None else self.hessian + self.curvature
+        """(d, d) second derivatives of the cost of all runs, as far as they are known."""
+        return self.hessian() if self.curvature is None else self.hessian() + self._all(self.curvature)
+
+    def slopes(self, step: Array) -> Array:
+        """(m, d) products of the second derivatives of each run with a step."""
+        factor = multiplier(step if self.by is None else self.by @ step)
+        if self.by is not None:
+            factor = self.by.T @ factor
+        triangles = self.triangles if self.curvature is None else self.triangles + self.curvature
+        return combine(factor, triangles.T).T
+
+    def _all(self, triangles: Array) -> Array:
+        total = square(triangles.sum(axis=0), self.gradient.shape[1])
+        return total if self.by is None else self.by.T @ total @ self.by
 
 
 @dataclass(slots=True)

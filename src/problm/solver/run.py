@@ -149,16 +149,27 @@ class Run:
             if seconds > self.options.max_time and self.begun:
                 raise Stop(Status.TIME)
 
+    def fell(self) -> bool:
+        """Whether the cost fell since the start beyond doubt, as far as rows of the last batch tell."""
+        fall, error = self.fall
+        return fall > 6.0 * error
+
     def ended_above_start(self) -> bool:
-        """Whether the cost over all residuals is above that of the start, which is computed only if needed."""
+        """Whether the cost over all residuals is above that of the start, which is computed only if needed, by more
+        than the bound of the last step concedes."""
         if self.restarted or not self.batch.full or self.first == self.problem.n:
             return False
-        fall, error = self.fall
-        if fall > 6.0 * error:
+        if self.fell():
             return False
-        now = self.system.normal.cost / self.problem.n
+        conceded = 1e-12 + (self.bound or 0.0) ** 2 / self.termination.freedom
         self.batch.residual_rows += self.problem.n
-        return now > self.problem.cost(self.start) / self.problem.n * (1.0 + 1e-12)
+        most = self.problem.cost(self.start) * (1.0 + conceded)
+        if self.bound is None:
+            return self.system.normal.cost > most
+        if self.history.cost[-1] <= most:
+            return False
+        self.batch.residual_rows += self.problem.n  # the cost after the last step is an estimate
+        return self.problem.cost(self.batch.theta) > most
 
     def _told(self, seconds: float, decision: str, cost: float) -> bool:
         """Call the callback, and return whether it wants to stop."""

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from ....jit import types
 from ....jit.addresses import ENCODE, MOVE, address_of, call_encode, call_move
 from ....jit.njit import njit
-from ....kernels.chunks import places
 from ....kernels.evaluator import BLOCK, FASTMATH
 from ....kernels.passes import add_row_products_by, call_load, tool, tools
 from ....kernels.second_order import SecondOrder
+from ....support.products import combine
 
 Array = NDArray[np.float64]
 _f8, _i8 = types.float64, types.int64
@@ -186,17 +186,19 @@ class SampsonSecondOrder(SecondOrder):
         made: Array = np.linalg.solve(tangents @ tangents.T, tangents @ ends.T)
         return made
 
-    def matrices(self, theta: Array, sums: Array) -> Array:
+    def triangles(self, theta: Array, sums: Array) -> Array:
         d, point = self.dim, self.encode(theta, *self.frame)
         F, tangents = point[:9].reshape(3, 3), point[9:].reshape(d, 3, 3)
-        at = 1 + d + 2 * (d * (d + 1) // 2)
+        size = d * (d + 1) // 2
+        at = 1 + d + 2 * size
         by_x1, by_x2 = (sums[:, at + 9 :][:, entries] for entries in (_X1, _X2))
         slopes = sums[:, at : at + 9].reshape(-1, 3, 3).copy()
         slopes[:, :2] -= F[:2] @ by_x1
         slopes[:, :, :2] -= by_x2 @ F[:, :2]
-        bent = np.einsum("mj,kj->mk", slopes.reshape(-1, 9), self.bend(theta, *self.frame))
-        by_l = np.einsum("aij,bik->abjk", tangents[:, :2], tangents[:, :2]).reshape(d * d, 9)
-        by_m = np.einsum("aji,bki->abjk", tangents[:, :, :2], tangents[:, :, :2]).reshape(d * d, 9)
-        short = np.einsum("mj,pj->mp", by_x1.reshape(-1, 9), by_l) + np.einsum("mj,pj->mp", by_x2.reshape(-1, 9), by_m)
-        made: Array = sums[:, places(d, 1 + d + d * (d + 1) // 2)] - sums[:, places(d, 1 + d)]
-        return made + bent[:, places(d)] - short.reshape(-1, d, d)
+        a, b = np.tril_indices(d)
+        by_l = np.einsum("kij,kil->kjl", tangents[a, :2], tangents[b, :2])
+        by_m = np.einsum("kji,kli->kjl", tangents[a, :, :2], tangents[b, :, :2])
+        weights = np.concatenate([self.bend(theta, *self.frame), *(-x.reshape(size, 9) for x in (by_l, by_m))], axis=1)
+        products = np.concatenate([x.reshape(-1, 9) for x in (slopes, by_x1, by_x2)], axis=1)
+        made: Array = sums[:, 1 + d + size : at] - sums[:, 1 + d : 1 + d + size]
+        return made + combine(weights, products.T).T
