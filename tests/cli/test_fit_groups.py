@@ -107,3 +107,35 @@ def test_the_remaining_time_is_not_that_of_small_batches():
 def test_euler_is_told(plate):
     done = run("fit", "plate.csv", "-m", "resp ~ h*dose/(e + dose)", "--no-output", cwd=plate)
     assert "e in the formula is Euler's number" in done.stderr
+
+
+@pytest.fixture
+def protocol(tmp_path):
+    """A sheet as plate readers write it: text in the first two columns, notes above the table."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book, rng = openpyxl.Workbook(), np.random.default_rng(4)
+    sheet = book.active
+    for row in (["Protocol v1"], [], ["Well", "Compound", "Dose [nM]", "Inhibition (%)"]):
+        sheet.append(row)
+    for compound, half in {"Cmpd A": 3.0, "Cmpd B": 40.0}.items():
+        for k, dose in enumerate(np.geomspace(0.1, 1000, 12).tolist()):
+            sheet.append([f"A{k + 1}", compound, dose, 100 * dose / (dose + half) + 2 * rng.standard_normal()])
+    book.save(tmp_path / "plate.xlsx")
+    return tmp_path
+
+
+@pytest.mark.parametrize("model", ['"Inhibition (%)" ~ logistic_4pl', "logistic_4pl"])
+def test_groups_of_a_workbook_by_their_labels(protocol, model):
+    done = run("fit", "plate.xlsx", "-m", model, "--group", "Compound", "-o", "out", cwd=protocol)
+    assert done.returncode == 0, done.stderr
+    groups = json.loads((protocol / "out" / "result.json").read_text())["groups"]
+    assert list(groups) == ["Cmpd A", "Cmpd B"]
+    np.testing.assert_allclose([g["parameters"]["ec50"]["value"] for g in groups.values()], [3, 40], rtol=0.3)
+    done = run("fit", "plate.xlsx", "-m", "Inhibition ~ a*Well", "--no-output", cwd=protocol)
+    assert "'A1' is not a number" in done.stderr
+
+
+def test_names_that_are_nearly_those_of_ready_made_models(plate):
+    done = run("fit", "plate.csv", "-m", "resp ~ gaussian + constant", "--no-output", cwd=plate)
+    assert done.returncode == 2
+    assert "'constant' is no ready-made model (did you mean 'constant_background'?)" in done.stderr

@@ -506,3 +506,17 @@ def test_models_can_be_copied_and_sent_to_other_processes():
         assert twin.parameters == m.parameters
         assert twin.body is m.body  # nodes are shared again
         np.testing.assert_array_equal(twin(X, 1, 2, 3), m(X, 1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a * exp(-((x - m) / s) ** 2 / 2) + b",
+        "a * x ** 3 + b * x ** 7",
+        "(a + x) ** 2 * b",
+        "-(a * x) ** 2",
+        "x ** a ** 2",
+    ],
+)
+def test_powers_are_written_as_the_user_wrote_them(text):
+    assert problm.formula(f"y ~ {text}", variables=("x",)).expression == text

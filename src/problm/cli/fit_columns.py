@@ -45,6 +45,11 @@ class Input:
             return [c.name for c in open_source(self.file).columns]
         return list(tables.column_names(self.file, self.how))
 
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """Names of the columns that hold text, which is no data of a model."""
+        return frozenset() if self.in_place else tables.text_columns(self.file, self.how)
+
     @property
     def in_place(self) -> bool:
         """Whether the library itself reads the file, in parts."""
@@ -95,7 +100,8 @@ def split_model(text: str, given: Input, variables: str | None) -> tuple[Model, 
         chosen = [w for w in found if w in known and w not in ("pi", "e")]
     if not chosen:
         formula(text, variables=tuple(found)[:1])  # reports a formula that cannot be read first
-        raise Bad(f"--model: none of {', '.join(found)} is a column of {given.file}; it has {_told(present)}")
+        near = _near(right)
+        raise Bad(f"--model: none of {', '.join(found)} is a column of {given.file}; it has {_told(present)}{near}")
     try:
         model = formula(text, variables=chosen)
     except ValueError as error:
@@ -117,7 +123,12 @@ def _near(text: str) -> str:
     from ..support.suggest import suggest
 
     words = [part.group(1) for part in map(_READY.fullmatch, text.split("+")) if part is not None]
-    return next((told for word in words if (told := suggest(word, models.__all__))), "")
+    for word in words:
+        if word not in models.__all__:
+            begins = [name for name in models.__all__ if name.startswith(f"{word}_")]
+            if told := suggest(begins[0] if begins else word, models.__all__):
+                return f". {word!r} is no ready-made model{told}" if len(words) > 1 else told
+    return ""
 
 
 def _ready_made(right: str) -> list[tuple[str, str]] | None:
@@ -148,7 +159,7 @@ def _named_model(
     for part in parts[1:]:
         model = model + part
     count = len(model.variables)
-    data = [n for n in given.names if n not in (response, given.sigma, given.group)]
+    data = [n for n in given.names if n not in (response, given.sigma, given.group) and n not in given.texts]
     chosen = [given.column(v, "--variables") for v in variables.split(",") if v.strip()] if variables else data[:count]
     if len(chosen) != count:
         raise Bad(f"--model: it has {count} variable{'s' * (count > 1)}; name their columns with --variables")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,8 @@ class Layout:
     decimal: str = "."
     dates: frozenset[int] = frozenset()
     """Positions of columns that hold dates."""
+    texts: frozenset[int] = frozenset()
+    """Positions of columns that hold text."""
     encoding: str = "utf-8-sig"
 
 
@@ -154,9 +156,19 @@ def first_row(rows: Sequence[list[str]], decimal: str = ".") -> tuple[int | None
 
 def date_columns(rows: Sequence[list[str]], decimal: str = ".") -> frozenset[int]:
     """Positions of the columns that hold dates, judged by the first rows."""
+    return _columns(rows, lambda field: not is_number(field, decimal) and is_date(field))
+
+
+def text_columns(rows: Sequence[list[str]], decimal: str = ".") -> frozenset[int]:
+    """Positions of the columns that hold text, judged by the first rows."""
+    return _columns(rows, lambda field: not is_number(field, decimal) and not is_date(field))
+
+
+def _columns(rows: Sequence[list[str]], has: Callable[[str], bool]) -> frozenset[int]:
+    """Positions of the columns all of whose fields are of a kind in the first rows."""
     found = set()
     for k in range(len(rows[0])):
         fields = [r[k] for r in rows[:_SAMPLE] if len(r) > k and r[k] not in MISSING]
-        if fields and all(not is_number(f, decimal) and is_date(f) for f in fields):
+        if fields and all(map(has, fields)):
             found.add(k)
     return frozenset(found)

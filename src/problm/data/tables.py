@@ -69,6 +69,16 @@ def column_names(path: str | os.PathLike[str], how: Reading = Reading()) -> tupl
     return process.contents(path, kind, how.part, how.image).names
 
 
+def text_columns(path: str | os.PathLike[str], how: Reading = Reading()) -> frozenset[str]:  # noqa: B008 (frozen)
+    """Names of the columns that hold text, judged by the first rows; of text files and Excel."""
+    path = Path(path)
+    kind = _kind(path)
+    if kind == "text":
+        layout = TextTable(path, MAX_BYTES, how.delimiter, how.decimal).layout
+        return frozenset(layout.names[k] for k in layout.texts if k < len(layout.names))
+    return process.contents(path, kind, how.part, how.image).texts if kind == "excel" else frozenset()
+
+
 def read_columns(
     path: str | os.PathLike[str],
     names: Sequence[str] | None = None,
@@ -139,10 +149,19 @@ def read_columns(
 
 
 def read_labels(path: str | os.PathLike[str], name: str, how: Reading = Reading()) -> Array:  # noqa: B008 (frozen)
-    """A column as labels of groups: text in text files, numbers elsewhere; (N,)."""
+    """A column as labels of groups: text in text files and Excel, numbers elsewhere; (N,)."""
     path = Path(path)
-    if _kind(path) == "text":
+    kind = _kind(path)
+    if kind == "text":
         return np.array(TextTable(path, MAX_BYTES, how.delimiter, how.decimal).labels(name))
+    if kind == "excel":
+        found = process.ask(path, kind, [name], how.part, False, MAX_BYTES, labels=True)
+        numbers = found.columns[name]
+        if not found.labels:
+            return numbers
+        if not np.isin(numbers, np.arange(len(found.labels))).all():
+            raise ValueError(f"{path}: column {name!r} cannot be read as labels")
+        return np.array(found.labels)[numbers.astype(np.int64)]
     return read_columns(path, [name], part=how.part, image=how.image)[name]
 
 

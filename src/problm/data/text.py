@@ -26,7 +26,18 @@ from numpy.typing import NDArray
 from ..support.files import TEXT_EXPANSION, explained, open_regular, refuse_holes
 from .arrow import float64_column
 from .dates import FORMS, microseconds, since_first
-from .layout import BLANKS, MISSING, Layout, date_columns, default_names, first_row, number, sniffed, split
+from .layout import (
+    BLANKS,
+    MISSING,
+    Layout,
+    date_columns,
+    default_names,
+    first_row,
+    number,
+    sniffed,
+    split,
+    text_columns,
+)
 
 Array = NDArray[Any]
 MAX_COLUMNS = 10_000
@@ -141,8 +152,9 @@ class TextTable:
             names = _commented(path, comments[-1] if comments else "", delimiter, count)
         else:
             names = tuple(rows[header])
-        dates = date_columns([split(path, line, delimiter, count) for _, line in kept[first : first + 20]], decimal)
-        return Layout(names, delimiter, kept[first][0], decimal, dates, encoding)
+        begin = [split(path, line, delimiter, count) for _, line in kept[first : first + 20]]
+        dates, texts = date_columns(begin, decimal), text_columns(begin, decimal)
+        return Layout(names, delimiter, kept[first][0], decimal, dates, texts, encoding)
 
     def read(self, wanted: list[str]) -> dict[str, Array]:
         """Columns by name."""

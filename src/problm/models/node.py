@@ -51,6 +51,7 @@ _INFIX = {"add": (" + ", 1), "sub": (" - ", 1), "mul": (" * ", 2), "div": (" / "
 def to_text(e: Node, parameters: Sequence[str] = (), variables: Sequence[str] = ()) -> str:
     """The expression in Python's notation; names default to p0, p1, ... and x0, x1, ..."""
     made: dict[int, tuple[str, int]] = {}
+    powers: dict[int, tuple[Node, int]] = {}  # whole powers are products of nodes
 
     def part(a: Node, least: int) -> str:
         text, strength = made[a.serial]
@@ -60,7 +61,7 @@ def to_text(e: Node, parameters: Sequence[str] = (), variables: Sequence[str] = 
         index = int(node.value) if node.op in ("parameter", "variable") else 0
         if node.op == "constant":
             made[node.serial] = (
-                f"{node.value:.17g}" if node.value % 1.0 else f"{node.value:.15g}",
+                repr(node.value) if node.value % 1.0 else f"{node.value:.15g}",
                 5 if node.value >= 0 else 1,
             )
         elif node.op == "parameter":
@@ -69,6 +70,9 @@ def to_text(e: Node, parameters: Sequence[str] = (), variables: Sequence[str] = 
             made[node.serial] = (variables[index] if index < len(variables) else f"x{index}", 5)
         elif node.op == "neg":
             made[node.serial] = (f"-{part(node.args[0], 2)}", 1)
+        elif (power := _power(node, powers)) is not None:
+            powers[node.serial] = power
+            made[node.serial] = (f"{part(power[0], 5)} ** {power[1]}", 4)
         elif node.op in _INFIX:
             sign, strength = _INFIX[node.op]
             left = part(node.args[0], strength + (node.op == "pow"))
@@ -76,3 +80,11 @@ def to_text(e: Node, parameters: Sequence[str] = (), variables: Sequence[str] = 
         else:
             made[node.serial] = (f"{node.op}({', '.join(part(a, 0) for a in node.args)})", 5)
     return made[e.serial][0]
+
+
+def _power(node: Node, known: dict[int, tuple[Node, int]]) -> tuple[Node, int] | None:
+    """Base and whole exponent of a product of equal nodes."""
+    if node.op != "mul":
+        return None
+    (left, m), (right, n) = (known.get(a.serial, (a, 1)) for a in node.args)
+    return (left, m + n) if left is right else None

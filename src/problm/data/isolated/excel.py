@@ -16,7 +16,7 @@ import numpy as np
 
 from ...support.files import explained
 from ..dates import microseconds, of_cell, since_first
-from ..layout import MISSING, date_columns, default_names, first_row, number
+from ..layout import MISSING, date_columns, default_names, first_row, number, text_columns
 from .worker import MOST, Refused, Table
 
 CALLED = "an Excel file"
@@ -122,13 +122,15 @@ def _table(rows: list[tuple[Any, ...]]) -> Table:
         raise Refused("no row of numbers follows the first row")
     plain = default_names(width)
     names = [text or plain[k] for k, text in enumerate(head[header])] if header is not None else list(plain)
-    dates = date_columns(head[first:])
+    dates, texts = date_columns(head[first:]), text_columns(head[first:])
     table = Table()
     for k, name in enumerate(names):
         while name in table.columns:
             name += "'"
         values = [row[k] if k < len(row) else None for row in kept[first:]]
         table.columns[name] = partial(_column, values, k in dates, name)
+        if k in texts:
+            table.texts[name] = partial(map, _text, values)
         table.lengths[name] = len(values)
     return table
 

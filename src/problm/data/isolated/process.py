@@ -41,6 +41,10 @@ class Found:
     refused: dict[str, str]
     """Parts of the file that are not read, and why."""
     columns: dict[str, NDArray[np.float64]]
+    texts: frozenset[str] = frozenset()
+    """Names of the columns that hold text."""
+    labels: tuple[str, ...] = ()
+    """Different labels of a column of text, which is given as their numbers."""
 
 
 def contents(path: Path, kind: str, part: str | None = None, image: bool = False) -> Found:
@@ -53,7 +57,15 @@ def _contents(path: str, kind: str, part: str | None, image: bool, *stamped: int
     return ask(Path(path), kind, None, part, image, explained(stamped[0]))
 
 
-def ask(path: Path, kind: str, names: Sequence[str] | None, part: str | None, image: bool, max_bytes: int) -> Found:
+def ask(
+    path: Path,
+    kind: str,
+    names: Sequence[str] | None,
+    part: str | None,
+    image: bool,
+    max_bytes: int,
+    labels: bool = False,
+) -> Found:
     """Columns of a file.
 
     Parameters
@@ -64,6 +76,7 @@ def ask(path: Path, kind: str, names: Sequence[str] | None, part: str | None, im
     part : sheet, extension, page or data set to read.
     image : whether to read a plane of numbers as columns x, y, I.
     max_bytes : largest number of bytes of the columns.
+    labels : whether the column may hold text, as labels of groups.
     """
     with open_regular(path) as file:
         size = file.seek(0, os.SEEK_END)
@@ -72,7 +85,7 @@ def ask(path: Path, kind: str, names: Sequence[str] | None, part: str | None, im
     room = min(max_bytes, explained(size))
     request = {
         "path": os.path.abspath(path), "kind": kind, "names": names, "part": part, "image": image, "room": room,
-        "size": size,
+        "size": size, "labels": labels,
     }  # fmt: skip
     command = [sys.executable, "-P", "-c", _START, json.dumps([p for p in sys.path if p]), json.dumps(request)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "HDF5_PLUGIN_PRELOAD": "::", "HDF5_PLUGIN_PATH": ""}
@@ -108,6 +121,7 @@ def answer(stream: IO[bytes], path: Path, kind: str, room: int) -> Found:
         error, missing = told.get("error"), told.get("missing")
         names, refused = tuple(map(str, told["names"])), {str(k): str(v) for k, v in told["refused"].items()}
         sizes = [(str(name), int(n)) for name, n in told["sizes"]]
+        texts, labels = frozenset(map(str, told["texts"])), tuple(map(str, told["labels"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(
             f"{path} cannot be read as {_CALLED[kind]}: its reader ended, or took more memory or time than "
@@ -132,4 +146,4 @@ def answer(stream: IO[bytes], path: Path, kind: str, room: int) -> Found:
             view[done : done + len(piece)] = piece
             done += len(piece)
         columns[name] = values
-    return Found(names, refused, columns)
+    return Found(names, refused, columns, texts, labels)

@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from .limits import confine
 
 MOST = 10_000
-"""Largest number of columns of a file."""
+"""Largest number of columns of a file, and of different labels."""
+LONGEST_LABEL = 200
 
 
 @dataclass
@@ -28,6 +29,8 @@ class Table:
     refused: dict[str, str] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
     """Numbers of rows, where they are known before the column is read."""
+    texts: dict[str, Callable[[], Iterable[str]]] = field(default_factory=dict)
+    """Functions that read a column of text, as labels of groups."""
 
 
 class Refused(ValueError):
@@ -75,7 +78,7 @@ def serve(reader: Any, request: dict[str, Any], out: IO[bytes]) -> None:
 
 
 def put(out: IO[bytes], told: dict[str, Any]) -> None:
-    text = json.dumps({"names": [], "refused": {}, "sizes": [], **told}).encode()
+    text = json.dumps({"names": [], "refused": {}, "sizes": [], "texts": [], "labels": [], **told}).encode()
     out.write(len(text).to_bytes(8, "little") + text)
     out.flush()
 
@@ -89,7 +92,10 @@ def _read(reader: Any, request: dict[str, Any]) -> tuple[dict[str, Any], list[ND
         raise Refused("{!r} is not read: {}".format(*next(iter(table.refused.items()))))
     if len(names) > MOST and not wanted:
         raise Refused(f"has {len(names):,} columns; at most {MOST:,} are read, unless they are named")
-    told: dict[str, Any] = {"names": names[:MOST], "refused": dict(list(table.refused.items())[:100]), "sizes": []}
+    told: dict[str, Any] = {
+        "names": names[:MOST], "refused": dict(list(table.refused.items())[:100]), "sizes": [],
+        "texts": list(table.texts)[:MOST],
+    }  # fmt: skip
     if wanted is None:
         return told, []
     chosen = [str(n) for n in dict.fromkeys(wanted or names)]
@@ -110,7 +116,10 @@ def _read(reader: Any, request: dict[str, Any]) -> tuple[dict[str, Any], list[ND
         raise Refused("its columns take more memory than is allowed, or than the size of the file explains")
     arrays, taken = [], 0
     for name in chosen:
-        values = np.ascontiguousarray(table.columns[name](), dtype=np.float64).ravel()
+        if request.get("labels") and name in table.texts:
+            told["labels"], values = _numbered(table.texts[name]())
+        else:
+            values = np.ascontiguousarray(table.columns[name](), dtype=np.float64).ravel()
         taken += values.nbytes
         if taken > request["room"]:
             raise Refused("its columns take more memory than is allowed, or than the size of the file explains")
@@ -121,6 +130,17 @@ def _read(reader: Any, request: dict[str, Any]) -> tuple[dict[str, Any], list[ND
         raise Refused("holds no rows")
     told["sizes"] = [[name, len(a)] for name, a in zip(chosen, arrays, strict=True)]
     return told, arrays
+
+
+def _numbered(texts: Iterable[str]) -> tuple[list[str], NDArray[Any]]:
+    """Different labels, and the number of each row's label."""
+    numbers: dict[str, int] = {}
+    codes = []
+    for text in texts:
+        if len(text) > LONGEST_LABEL or len(numbers) > MOST:
+            raise Refused(f"labels of groups: at most {MOST:,} different ones of {LONGEST_LABEL} characters are read")
+        codes.append(numbers.setdefault(text, len(numbers)))
+    return list(numbers), np.array(codes, dtype=np.float64)
 
 
 def plane(values: NDArray[Any]) -> Table:
