@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -248,3 +249,26 @@ def test_shards_follow_the_workers():
     assert sorted(i for s in grown for i in s.indices) == list(range(6))
     assert shards_of([[], ["a"]], {"a"}) == [Shard("a", [1]), Shard(None, [0])]
     assert shards_of([[]], set()) == [Shard(None, [0])]
+
+
+@pytest.mark.parametrize("other", ["a row", "a model", "a loss", "the order of partitions"])
+@pytest.mark.parametrize("stop", [1, 3])
+def test_the_checkpoint_of_other_rows_or_another_model(tmp_path, other, stop):
+    """The cost of all rows cannot tell a difference of 1e-9 in one of them."""
+    path, parts = tmp_path / "solve.npz", [part(i, rows) for i, rows in enumerate(SIZES)]
+    options = {"checkpoint": path, "checkpoint_every": 0.0}
+    fit(problm.Partitions(parts), max_iter=stop, **options)
+    assert same(fit(problm.Partitions(parts), **{**options, "checkpoint": shutil.copy(path, tmp_path / "copy.npz")}),
+                fit(problm.Partitions(parts)))  # fmt: skip
+    fun = decay
+    if other == "a row":
+        x, y = parts[3]
+        parts[3] = x, np.where(np.arange(len(y)) == 777, y + 1e-9, y)
+    elif other == "a model":
+        fun = lambda t, x, y: t[2] * np.exp(-t[1] * x) + t[0] - y  # noqa: E731
+    elif other == "a loss":
+        options["loss"] = "huber"
+    else:
+        parts = parts[::-1]
+    with pytest.raises(ValueError, match=r"belongs to another solve|was written for other data"):
+        fit(problm.Partitions(parts), fun=fun, **options)

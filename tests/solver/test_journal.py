@@ -183,6 +183,19 @@ def test_other_rows_in_files(tmp_path, moved):
         problm.least_squares(curve, START, data=file, max_memory="1.5MB", checkpoint=path)
 
 
+@pytest.mark.parametrize("other", [{"loss": "huber"}, {"jac": "3-point"}, {"fun": lambda t, x, y: t[2] - y + t[0] * x}])
+def test_another_model_of_rows_in_files(tmp_path, other):
+    """Also after the first iteration, of which no cost is known to compare with."""
+    path, (x, y) = tmp_path / "solve.npz", make_data(100_000)
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    options = {"data": tmp_path / "rows.npz", "max_memory": "1.5MB", "checkpoint": path}
+    problm.least_squares(curve, START, max_iter=1, checkpoint_every=0.0, **options)
+    with pytest.raises(ValueError, match="belongs to another solve"):
+        problm.least_squares(
+            other.get("fun", curve), START, **options, **{k: v for k, v in other.items() if k != "fun"}
+        )
+
+
 def test_problems_without_a_digest_are_asked_for_the_cost_of_all_rows(tmp_path):
     path, (x, y) = tmp_path / "solve.npz", make_data(3000)
     solve(Plain(x, y), START, checkpoint=path, checkpoint_every=0.0)

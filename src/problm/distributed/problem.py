@@ -15,6 +15,7 @@ order, so the result does not depend on which worker computed what, on timing, o
 
 from __future__ import annotations
 
+import hashlib
 import math
 import uuid
 import warnings
@@ -172,6 +173,10 @@ class DistributedProblem(Modelled[RowModel]):
         self._run = uuid.uuid4().hex  # the workers' results for the old model are of no use
         self._head.refine_derivatives()
         return True
+
+    def fingerprint(self) -> dict[str, Any]:
+        rows = hashlib.sha256(" ".join(self.ask(shards.digest_rows, None)).encode()).hexdigest()
+        return {**self._head.fingerprint(), "rows": rows}
 
     def boundary(self, position: int) -> int:
         return self._head.boundary(position)

@@ -29,6 +29,7 @@ from ..problems.rows import RowModel
 from ..sampling.moments import Moments
 from ..sampling.order import RandomOrder
 from ..solver.problem import Theta
+from ..support.digest import digest
 from ..support.version import __version__
 from .blas import one_thread
 from .partitions import loaded
@@ -208,6 +209,11 @@ def residuals(request: Request, index: int, partition: Partition) -> tuple[int, 
     """Residuals of a partition, (n, p)."""
     part = _part(request, index, partition)
     return index, part.problem.residuals(request.theta) if part.n else np.empty((0, request.model.components))
+
+
+def digest_rows(_message: None, index: int, partition: Partition) -> tuple[int, str]:
+    """Digest of the rows of a partition."""
+    return index, digest(loaded(partition))
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,8 @@ class ChunkedProblem(Modelled[RowModel]):
 
     def fingerprint(self) -> dict[str, Any]:
         stamps = self._stamps()
-        return {} if stamps is None else {"files": stamps}
+        model = self.identity(tuple(np.zeros((1, *c.shape), dtype=c.dtype) for c in self.source.columns))
+        return model if stamps is None else {**model, "files": stamps}
 
     def _stamps(self) -> list[list[int]] | None:
         """Sizes and times of the files behind the source; None if they are unknown."""

@@ -101,6 +101,11 @@ class Modelled(Problem, Generic[M]):
         self.dim, self.components, self.cost_bound = model.dim, model.components, model.loss.bound
         self.move = model.move
 
+    def identity(self, rows: Columns) -> dict[str, Any]:
+        """What the fingerprint of a problem says about its model; of the rows only kinds and shapes count."""
+        found = self.model.problem(rows).fingerprint()
+        return {name: value for name, value in found.items() if name != "rows"}
+
 
 @dataclass
 class FunctionModel:

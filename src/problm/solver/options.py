@@ -120,6 +120,16 @@ class Options:
         made.__post_init__()
         return made
 
+    @classmethod
+    def of_several(cls, **settings: Any) -> Options:
+        """Like `of`, for a function that runs several solves, one after the other: they cannot share a checkpoint."""
+        if settings.get("checkpoint") is not None:
+            raise ValueError(
+                f"checkpoint={settings['checkpoint']!r}: this function runs several solves and keeps no checkpoint; "
+                "least_squares, curve_fit, fit and bundle_adjustment do"
+            )
+        return cls.of(**settings)
+
 
 def _non_negative(name: str, value: float) -> None:
     if not (isinstance(value, (int, float, np.floating)) and value >= 0 and math.isfinite(value)):

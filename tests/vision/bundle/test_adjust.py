@@ -11,6 +11,7 @@ import pytest
 from scipy.optimize import least_squares
 from scipy.spatial.transform import Rotation
 
+import problm
 from problm import Reconstruction, read_bal, read_colmap
 from problm.losses import LOSSES, Loss
 from problm.solver.checkpoint.file import unpack
@@ -351,6 +352,43 @@ def test_a_stopped_solve_goes_on_from_its_checkpoint(tmp_path):
     rest = bundle_adjustment(start, checkpoint=file, checkpoint_every=0.0)
     assert rest.result.history.batch_size == whole.result.history.batch_size  # the same blocks, in the same order
     np.testing.assert_allclose(rest.result.history.cost, whole.result.history.cost, rtol=1e-9)
+
+
+@pytest.mark.parametrize("other", ["an observation", "a loss", "intrinsics", "a point"])
+@pytest.mark.parametrize("stop", [1, 3])
+def test_the_checkpoint_of_another_adjustment(tmp_path, other, stop):
+    start = perturbed(scene(C=4, P=200))
+    file = tmp_path / "state.npz"
+    bundle_adjustment(start, checkpoint=file, checkpoint_every=0.0, max_iter=stop)
+    options = {"loss": "huber"} if other == "a loss" else {"intrinsics": "fixed"} if other == "intrinsics" else {}
+    if other == "an observation":
+        xy = start.xy.copy()
+        xy[77] += 1e-9
+        start = replace(start, xy=xy)
+    elif other == "a point":
+        start = replace(start, points=start.points + 1e-9)
+    with pytest.raises(ValueError, match="belongs to another solve"):
+        bundle_adjustment(start, checkpoint=file, **options)
+
+
+def test_matrices_in_blocks_are_not_kept(tmp_path):
+    """This was a TypeError in the middle of the solve."""
+    start = scene(C=90, P=30)
+    with pytest.raises(ValueError, match="is kept in blocks, which no checkpoint holds"):
+        bundle_adjustment(start, checkpoint=tmp_path / "state.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_functions_of_several_solves_take_no_checkpoint(tmp_path):
+    """Their second solve met the checkpoint of the first one."""
+    x, image = np.random.default_rng(0).uniform(0, 500, (50, 2)), np.random.default_rng(0).uniform(size=(40, 40))
+    matches, clouds = (x, x + 1.0), (np.c_[x, x[:, :1]],) * 2
+    for function, data in (
+        (problm.homography, matches), (problm.fundamental_matrix, matches), (problm.register, clouds),
+        (problm.align, (image, image)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="runs several solves and keeps no checkpoint"):
+            function(*data, checkpoint=tmp_path / "state.npz")
 
 
 def test_bad_input_is_named():

@@ -24,6 +24,7 @@ from ...linalg.cholesky_compiled import at_hand
 from ...linalg.normal import Normal
 from ...losses import RULES, USER_CODE, Loss
 from ...solver.problem import Problem, Theta
+from ...support.digest import code_digest
 from ...support.reduction import add_pairwise
 from ..row_wise import ROWS, Evaluate, agree, is_row_wise
 from ..rows import Columns, Modelled, RowModel
@@ -216,6 +217,10 @@ class DeviceProblem(SampledProblem, Modelled[DeviceModel]):
         self._on_device: Columns | None = None
         self._last: tuple[Theta, Any] | None = None
         """The last point at which all rows were linearised in one call, and their costs there, on the device."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        loss = self.model.loss
+        return {**super().fingerprint(), "model": code_digest(self.model.fun), "loss": [loss.name, loss.scale]}
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         passes = self.model.passes

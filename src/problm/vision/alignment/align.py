@@ -175,7 +175,7 @@ def _check(
     if not isinstance(loss, (str, Loss)) or (isinstance(loss, Loss) and loss.name not in LOSSES):
         raise TypeError(f"loss must be one of {', '.join(LOSSES)}: the pixels are evaluated by compiled code")
     as_loss(loss, 1.0 if f_scale is None else f_scale)
-    Options.of(**options)
+    Options.of_several(**options)
 
 
 def _choice(name: str, value: object, choices: tuple[str, ...], expected: str | None = None) -> None:

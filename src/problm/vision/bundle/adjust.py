@@ -209,6 +209,11 @@ def bundle_adjustment(
         priors=None if positions is None else PositionPriors(positions, position_sigma, images),
         sparse=False if _in_batches(options) else None,
     )
+    if problem.pattern is not None and options.get("checkpoint") is not None:
+        raise ValueError(
+            f"checkpoint={options['checkpoint']!r}: the matrix of {problem.dim} camera parameters is kept in blocks, "
+            "which no checkpoint holds; instead pass max_time= and adjust the model that comes back"
+        )
     local = None if problem.pattern is None else LocalDamping(problem=problem)
     result = solve(problem, start_point(model), **camera_options(options, damping=local))
     adjusted = _adjusted(model, problem, result.x)

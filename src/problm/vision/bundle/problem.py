@@ -32,6 +32,7 @@ from ...losses import USER_CODE, Loss
 from ...problems.sampled import SummedProblem
 from ...problems.warm_starts import WarmStarts
 from ...sampling.order import RandomOrder
+from ...support.digest import digest
 from ...support.reduction import sum_chunks
 from .block_kernels import covisible, linearize_blocks, missing_gains
 from .camera_models import DISTORTIONS, PLACES, project
@@ -258,6 +259,12 @@ class BundleProblem(CameraColumns, SummedProblem):
         cost, gradient, values = sum_chunks(chunk, self.n, max(CHUNK, -(-self.n // parts)), self._threads)
         known = self._add_priors(theta, self.n, gradient, values, costs)
         return Normal(self.n, float(cost[0]) + known, gradient, BlockMatrix(pattern, values, self.gauge(theta)))  # type: ignore[arg-type]
+
+    def fingerprint(self) -> dict[str, Any]:
+        # Not "rows", by which sums would be believed: the points of a stopped solve are not in its checkpoint.
+        priors = [] if self.priors is None else [self.priors.images, self.priors.positions, self.priors.sigma]
+        arrays = [self.start, self.image, self.xy, self.base, self._tangent, self._local, self._camera, *priors]
+        return {"observations": digest(arrays), "loss": [self.loss.name, self.loss.scale]}
 
     def points(self, theta: Array) -> Array:
         """The eliminated points (n, 4) at theta: homogeneous, unit length; in the order of `kept`."""

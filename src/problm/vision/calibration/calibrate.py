@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...losses import Loss, as_loss
 from ...solver.graduated import graduated
 from ...solver.loop import solve
+from ...solver.options import Options
 from ...solver.result import Result
 from ...support.suggest import suggest
 from ..bundle.camera_models import MODELS, Intrinsics
@@ -79,6 +80,7 @@ def calibrate_camera(
         camera = Intrinsics(name, camera.params, *size)
     free = _free(name, fixed)
     rule = as_loss(loss, f_scale)
+    Options.of_several(**options)
     if sum(map(len, objects)) * 2 < len(free) + 6 * len(objects):
         raise ValueError(
             f"image_points: {sum(map(len, objects))} points in {len(objects)} views are too few for {len(free)} "

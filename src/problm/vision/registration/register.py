@@ -170,7 +170,7 @@ def _check(
         raise ValueError(f"threads must be a whole number from 1, got {threads!r}")
     if loss == "linear" and f_scale is not None:
         raise ValueError('f_scale: loss="linear" has no scale; choose a robust loss or leave f_scale out')
-    Options.of(**options)
+    Options.of_several(**options)
 
 
 def _cloud(points: ArrayLike, name: str) -> Array:

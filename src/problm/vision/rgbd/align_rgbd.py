@@ -150,7 +150,7 @@ def _check(levels: int | str, loss: str, photometric: bool, blur: float, threads
         raise ValueError(f"blur must be a standard deviation from 0 to 100 pixels, got {blur!r}")
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1):
         raise ValueError(f"threads must be a whole number from 1, or None for all cores, got {threads!r}")
-    Options.of(**options)
+    Options.of_several(**options)
 
 
 def _depth(depth: ArrayLike, name: str, image: Image) -> Plane:

@@ -81,7 +81,7 @@ def make_settings(
     except TypeError:  # a value that cannot be hashed, such as a 0-d array, or a wrong one
         cut, search = _checked.__wrapped__(*given)
     if len(options) > ("max_time" in options):
-        Options.of(**options)
+        Options.of_several(**options)
     return Settings(cut, loss, levels, search, int(threads), rng, options)
 
 
