@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
+PIP := -m pip --quiet --quiet --disable-pip-version-check
+# Byte code is left to the first import: most of it would never be used, and writing it takes most of the time.
+INSTALL := $(PIP) install --no-compile -c constraints.txt
 JOBS ?= 2
 SECONDS_EACH ?= 600
 
@@ -57,34 +59,36 @@ results-check: $(VENV)/.dev  ## lists the committed results that are older than 
 dist: $(VENV)/.run  ## source distribution, and a wheel with compiled code for this kind of machine, tried out
 	rm -rf dist src/problm/jit/compiled
 	$(BIN)/python -c "from problm.jit.build import build_for_wheel; build_for_wheel()"
-	$(PIP) wheel --no-deps -w dist .
+	$(BIN)/python $(PIP) wheel --no-deps -w dist .
 	rm -r src/problm/jit/compiled
 	$(PYTHON) -m venv dist/env
-	dist/env/bin/python -m pip --quiet --quiet --disable-pip-version-check install -c constraints.txt build
+	dist/env/bin/python $(INSTALL) build
 	dist/env/bin/python -m build --sdist -o dist .
-	dist/env/bin/python -m pip --quiet --quiet --disable-pip-version-check install -c constraints.txt dist/*.whl
+	dist/env/bin/python $(INSTALL) dist/*.whl
 	cd dist && env/bin/python ../tests/helpers/try_wheel.py
 	rm -r dist/env
 
-# Versions are pinned by constraints.txt; dependency groups need the pip that it names.
+# Versions are pinned by constraints.txt; dependency groups need the pip that it names. It is installed by the pip of
+# the user's Python, or else by ensurepip, which takes five times as long.
 $(VENV)/.run: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt pip
-	$(PIP) install -c constraints.txt -e ".[vision,plot,cli]"
+	$(PYTHON) -m venv --without-pip $(VENV)
+	$(PYTHON) $(PIP) --python $(BIN)/python install --no-compile -c constraints.txt pip 2>/dev/null \
+	  || { $(BIN)/python -m ensurepip >/dev/null && $(BIN)/python $(INSTALL) pip; }
+	$(BIN)/python $(INSTALL) -e ".[vision,plot,cli]"
 	$(BIN)/problm warmup
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e ".[all]" --group dev --group docs
+	$(BIN)/python $(INSTALL) -e ".[all]" --group dev --group docs
 	touch $@
 
 $(VENV)/.audit: $(VENV)/.run
-	$(PIP) install -c constraints.txt --group audit
+	$(BIN)/python $(INSTALL) --group audit
 	touch $@
 
 # A peer that is not to be had on this machine is left out of the comparison, not an obstacle to it.
 $(VENV)/.peers: $(VENV)/.dev
-	-$(PIP) install -c constraints.txt --group peers
+	-$(BIN)/python $(INSTALL) --group peers
 	touch $@
 
 clean:

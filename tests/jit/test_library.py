@@ -258,3 +258,22 @@ def test_the_libraries_of_a_wheel(monkeypatch):
     assert asked
     assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]
     assert {where for _, where in asked} == {library.SHIPPED}
+
+
+def test_all_functions_are_found():
+    """`load_all` imports only modules that import from `problm.jit`; no other module makes compiled functions."""
+    code = """
+import importlib, pkgutil, problm
+from problm.jit import build, njit
+build.load_all()
+before = len(njit.FUNCTIONS)
+for module in pkgutil.walk_packages(problm.__path__, "problm."):
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+        except ImportError:
+            pass
+print(before > 100, [f.__module__ for f in njit.FUNCTIONS[before:]])
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=unwatched(), capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[0] == "True []"
