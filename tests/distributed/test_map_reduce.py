@@ -57,6 +57,9 @@ def same(a, b):
     return a.x.tobytes() == b.x.tobytes() and a.history.cost == b.history.cost
 
 
+MANY = (70_000, 0, 100_000, 600, 150_000, 99_999, 200_001)
+
+
 def in_disorder(function, message, placed):
     """The last partition first, and one answer twice."""
     answers = [function(message, i, placed[i]) for i in reversed(range(len(placed)))]
@@ -79,6 +82,22 @@ def test_the_bits_of_a_local_solve(processes, model, make):
     with ThreadPoolExecutor(3) as threads:
         for client in (threads, processes, problm.MapReduce(list, in_disorder)):
             assert same(local, fit(make(), client, fun=model))
+
+
+def test_the_short_end_reads_all_rows_once(processes):
+    model = problm.formula("y ~ a*exp(-b*x) + c")
+    ours = fit(arrays(MANY), fun=model)
+    assert ours.certified
+    assert ours.certificate == "bound"
+    assert ours.jacobian_passes < 1.5
+    rows = tuple(np.concatenate(c) for c in zip(*(part(i, n) for i, n in enumerate(MANY)), strict=True))
+    exact = fit(rows, fun=model, gtol=1e-11, acceptance="full")
+    off = ours.x - exact.x
+    distance = np.sqrt(off @ exact.hessian @ off / (2 * exact.cost / exact.degrees_of_freedom))
+    assert distance <= max(ours.distance, 1e-3) <= 0.01
+    assert ours.cost == pytest.approx(exact.cost, rel=1e-7)
+    for client in (processes, problm.MapReduce(list, in_disorder)):
+        assert same(ours, fit(arrays(MANY), client, fun=model))
 
 
 def test_bits_do_not_depend_on_the_threads_of_blas():

@@ -9,6 +9,9 @@ Early iterations need no round at all. The first tens of thousands of rows of th
 from all partitions in proportion to their sizes and sent to the client once; batches that fit twice into the head are
 evaluated there.
 
+Compiled models end by the short end (`problm.solver.short_end`): the workers evaluate runs of consecutive rows of their
+partitions, and all rows once, with second derivatives.
+
 The cluster is three functions (`problm.distributed.map_reduce`). Sums are returned per partition and added in their
 order, so the result does not depend on which worker computed what, on timing, or on the number of workers.
 """
@@ -26,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.normal import Normal
+from ..linalg.normal import Normal, Runs
 from ..problems.rows import Columns, Modelled, RowModel
 from ..sampling.order import as_generator
 from ..solver.problem import Theta
@@ -43,6 +46,8 @@ Array = NDArray[np.float64]
 _HEAD_ROWS = 65_536
 _HEAD_BYTES = 1 << 24
 _FEW = 64
+_LONGEST_RUN = 512
+"""Rows that a partition must have for runs of consecutive rows, of which the longest are as long."""
 _SHORT_PASS = 1e9
 """Nanoseconds of a pass in a single thread up to which batches are on the client only: a round takes about 30 ms."""
 
@@ -134,6 +139,7 @@ class DistributedProblem(Modelled[RowModel]):
         self._head = self.model.problem(columns, np.random.default_rng([self._seed, len(seen)]))
         self.order.local = self._head.random_order()
         self.head_size = self._head.n
+        self.in_place = self._head.in_place and min(filter(None, self._counts)) >= _LONGEST_RUN
         # A larger batch is gathered from all over, which takes as long as a pass, and every step on it needs a round.
         self.jump, self.least_batch = self._head.jump, self._head.least_batch
         kernel = getattr(self._head, "kernel", None)
@@ -155,6 +161,23 @@ class DistributedProblem(Modelled[RowModel]):
 
     def cost(self, theta: Theta) -> float:
         return math.fsum(self.ask(shards.cost, self.request(theta, level=-1)))
+
+    def runs(self, theta: Theta, starts: NDArray[np.int64], length: int, *, second: bool) -> Runs:
+        ends = np.cumsum(self._counts)
+        cuts = np.searchsorted(starts, ends)
+        # A run that would cross the end of a partition is the last one in it.
+        local = tuple(
+            np.minimum(part - (end - count), count - length)
+            for part, end, count in zip(np.split(starts, cuts[:-1]), ends, self._counts, strict=True)
+        )
+        request = self.request(theta, starts=local, length=length, second=second)
+        return Runs.concatenated([part for part in self.ask(shards.runs, request) if part is not None])
+
+    def second_order(self, theta: Theta) -> tuple[Normal, Array] | None:
+        if self._head.second_order(theta) is None:
+            return None
+        normals, curvatures = zip(*self.ask(shards.second_order, self.request(theta, level=-1)), strict=True)
+        return add_pairwise(list(normals)), add_pairwise(list(curvatures))
 
     def residuals(self, theta: Theta) -> Array:
         """Residuals of all rows, partition by partition, (n, p)."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ..data.columns import Columns
 from ..data.partitions import Partition
-from ..linalg.normal import Normal
+from ..linalg.normal import Normal, Runs
 from ..problems.rows import RowModel
 from ..sampling.moments import Moments
 from ..sampling.order import RandomOrder
@@ -62,6 +62,11 @@ class Request:
     held: int = 0
     """Index of the level at which the hold-out block ends."""
     outer: bool = True
+    starts: tuple[NDArray[np.int64], ...] = ()
+    """First rows of runs of ``length`` rows in each partition."""
+    length: int = 0
+    second: bool = False
+    """Whether second derivatives are asked for."""
 
 
 def rows_of(level: int, rows: int, n: int) -> int:
@@ -155,6 +160,25 @@ def linearize(request: Request, index: int, partition: Partition) -> tuple[int, 
         return index, part.linearize(request.theta, [0, part.n], 0, 1, False)
     ends = part.cuts(request)
     return index, part.linearize(request.theta, ends, request.known + 1, request.level + 1, request.outer)
+
+
+@one_thread
+def runs(request: Request, index: int, partition: Partition) -> tuple[int, Runs | None]:
+    """Sums over the runs of rows in a partition; None if there are none."""
+    starts = request.starts[index]
+    if not len(starts):
+        return index, None
+    problem = _part(request, index, partition).problem
+    return index, problem.runs(request.theta, starts, request.length, second=request.second)
+
+
+@one_thread
+def second_order(request: Request, index: int, partition: Partition) -> tuple[int, tuple[Normal, Array]]:
+    """Sums over a partition, and the sum of residual times second derivatives, which are known."""
+    part = _part(request, index, partition)
+    if not part.n:
+        return index, (Normal.zero(part.dim), np.zeros((part.dim, part.dim)))
+    return index, part.problem.second_order(request.theta)
 
 
 @dataclass(frozen=True, slots=True)

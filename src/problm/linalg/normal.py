@@ -9,6 +9,7 @@ at every batch size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,12 +60,20 @@ class Runs:
 
     def joined(self, other: Runs, order: NDArray[np.intp]) -> Runs:
         """The runs of both, in this order."""
-        parts = [(self.cost, other.cost), (self.gradient, other.gradient), (self.triangles, other.triangles)]
-        cost, gradient, triangles = (np.concatenate(pair)[order] for pair in parts)
-        curvature = None
-        if self.curvature is not None and other.curvature is not None:
-            curvature = np.concatenate([self.curvature, other.curvature])[order]
+        both = Runs.concatenated([self, other])
+        curvature = None if both.curvature is None else both.curvature[order]
+        cost, gradient, triangles = (v[order] for v in (both.cost, both.gradient, both.triangles))
         return Runs(self.length, cost, gradient, triangles, curvature, self.by)
+
+    @staticmethod
+    def concatenated(parts: Sequence[Runs]) -> Runs:
+        """The runs of all parts, one after the other."""
+        cost, gradient, triangles = (
+            np.concatenate([getattr(p, name) for p in parts]) for name in ("cost", "gradient", "triangles")
+        )
+        known = [p.curvature for p in parts if p.curvature is not None]
+        curvature = np.concatenate(known) if len(known) == len(parts) else None
+        return Runs(parts[0].length, cost, gradient, triangles, curvature, parts[0].by)
 
     def carried(self, by: Array | None) -> Runs:
         """The same in other coordinates v, with ``by @ v`` the present ones (None: the same); near a minimum, where the
