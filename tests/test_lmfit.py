@@ -237,3 +237,24 @@ def test_bounds_are_tried_both_ways():
     start["b_center"].min = 2.0
     out = model.fit(y, start, x=x, method="problm")
     assert out.chisqr < 1e-6
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_the_users_derivatives(by_columns, bounded):
+    x = np.linspace(0, 5, 400)
+    y = 3 * np.exp(-0.8 * x) + 0.1 * np.random.default_rng(2).standard_normal(x.size)
+    calls = []
+
+    def derivatives(p, x, y):
+        calls.append(len(x))
+        e = np.exp(-p["b"].value * x)
+        j = np.array([e, -p["a"].value * x * e])
+        return j if by_columns else j.T
+
+    params = lmfit.create_params(a=1, c={"value": 0, "vary": False}, b={"value": 1, "min": 0 if bounded else -np.inf})
+    how = {"args": (x, y), "Dfun": derivatives, "col_deriv": by_columns}
+    residuals = lambda p, x, y: p["a"] * np.exp(-p["b"] * x) + p["c"] - y  # noqa: E731
+    ours = lmfit.minimize(residuals, params, method="problm", **how)
+    assert calls
+    same_fit(ours, lmfit.minimize(residuals, params, args=(x, y)))

@@ -172,11 +172,26 @@ class _Residuals:
 
     def __call__(self, theta: Array, *rows: Any) -> Any:
         self.calls += 1
+        args, keywords = self._arguments(rows)
+        r = self.minimizer.userfcn(self.at(theta), *args, **keywords)
+        return np.asarray(r) if rows else self._coerced(r)
+
+    def jacobian(self, dfun: Callable[..., Any], by_columns: bool) -> Callable[..., Array]:
+        """The Jacobian by lmfit's ``Dfun``, derivatives for the parameters that vary; ``by_columns`` is col_deriv."""
+
+        def jac(theta: Array, *rows: Any) -> Array:
+            args, keywords = self._arguments(rows)
+            j = np.asarray(dfun(self.at(theta), *args, **keywords), dtype=np.float64)
+            return j.T if by_columns else j
+
+        return jac
+
+    def _arguments(self, rows: tuple[Any, ...]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments of the user's functions, with these rows in place of all of them."""
         args, keywords = list(self.minimizer.userargs), dict(self.minimizer.userkws)
         for key, values in zip(self._where if rows else (), rows, strict=True):
             (keywords if isinstance(key, str) else args)[key] = values
-        r = self.minimizer.userfcn(self.at(theta), *args, **keywords)
-        return np.asarray(r) if rows else self._coerced(r)
+        return args, keywords
 
     def _coerced(self, r: Any) -> Array:
         """All residuals along one axis, complex ones as two, by lmfit's rules for what is not a number."""
@@ -215,6 +230,9 @@ def _solved(minimizer: Any, params: Any, keywords: Mapping[str, Any]) -> lmfit.m
     minimizer.kws = {}
     options = {"max_nfev": _limit(minimizer.max_nfev), **minimizer.problm_kws}
     residuals = _Residuals(minimizer, names, answer.params)
+    dfun, by_columns = options.pop("Dfun", None), bool(options.pop("col_deriv", False))
+    if dfun is not None:
+        options["jac"] = residuals.jacobian(dfun, by_columns)
     if callable(minimizer.iter_cb):
         options["callback"] = _callback(minimizer, residuals.at)
     chosen = [answer.params[n] for n in names]
@@ -246,7 +264,7 @@ def _by_internal_variables(
     def internal(theta: Array, *rows: Any) -> Any:
         return residuals(outside(theta), *rows)
 
-    limited = {**options, "max_nfev": min(options["max_nfev"] or _TRIES, _TRIES)}
+    limited = {**options, "max_nfev": min(options["max_nfev"] or _TRIES, _TRIES), "jac": "2-point"}
     other = least_squares(internal, inside, data=residuals.columns, **limited)
     if not other.cost < found.cost * (1.0 - 1e-6):
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -139,3 +140,16 @@ def test_names_that_are_nearly_those_of_ready_made_models(plate):
     done = run("fit", "plate.csv", "-m", "resp ~ gaussian + constant", "--no-output", cwd=plate)
     assert done.returncode == 2
     assert "'constant' is no ready-made model (did you mean 'constant_background'?)" in done.stderr
+
+
+def test_the_page_names_axes_with_units_and_shows_no_more_digits_than_the_errors(plate):
+    done = run("fit", "plate.csv", "-m", "resp ~ h*dose/(k + dose) + c", "--bounds", "c=0:0.1", "-o", "out", cwd=plate)
+    assert done.returncode == 0, done.stderr
+    page = (plate / "out" / "report.html").read_text()
+    assert "dose (uM)" in page
+    cells = dict(re.findall(r"<td>([hkc])</td><td>[^<]*</td><td>([^<]*)</td>", page))
+    low, high = cells["k"].split(" to ")
+    error = json.loads((plate / "out" / "result.json").read_text())["standard_errors"][1]
+    assert abs((float(high) - float(low)) / (4 * error) - 1) < 0.1
+    assert max(len(text.partition(".")[2]) for text in (low, high)) <= 2 - math.floor(math.log10(error))
+    assert cells["c"] == ""  # at its bound

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -262,7 +263,7 @@ def fit_formula(
         lambda result: rows.fitted(model, result, absolute),
         partial, rest, limits,
     )  # fmt: skip
-    return found, rows
+    return replace(found, labels=tuple(columns)), rows
 
 
 def starts(
@@ -326,7 +327,8 @@ def write(folder: Folder, file: str, found: Fit, goodness: dict[str, float], wri
     if pictures is not None:
         curve, solve = pictures
         files.append(folder.write("fit.png", curve))
-        parts.append(page.picture(curve, "Data, fit with its 95 % confidence band, and residuals"))
+        band = " with its 95 % confidence band" if np.ndim(found.x) == 1 else ""
+        parts.append(page.picture(curve, f"Data, fit{band}, and residuals"))
         parts.append(page.picture(solve, "Cost and batch size over time, residuals, correlations"))
     files.append(folder.write("report.html", page.page("ProBLM fit", parts)))
     return files

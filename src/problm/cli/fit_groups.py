@@ -35,6 +35,8 @@ class Groups:
     sigma: NDArray[Any] | None
     names: list[str]
     codes: NDArray[np.int64]
+    labels: tuple[str, ...]
+    """Columns of the variable and the response."""
 
     def rows(self, k: int) -> tuple[Any, Any, Any]:
         chosen = self.codes == k
@@ -56,7 +58,7 @@ def read_groups(given: Input, text: str, variables: str | None, group: str) -> G
         raise Bad(f"--group: column {name!r} has {len(found):,} groups; at most {MOST:,} are fitted")
     names = [f"{v:g}" if isinstance(v, float) else str(v) for v in found.tolist()]
     sigma = rows.columns[2] if rows.weighted else None
-    return Groups(model, rows.columns[0], rows.columns[1], sigma, names, codes.ravel().astype(np.int64))
+    return Groups(model, rows.columns[0], rows.columns[1], sigma, names, codes.ravel().astype(np.int64), tuple(columns))
 
 
 def fit_each(groups: Groups, arguments: dict[str, Any]) -> dict[str, Fit]:
@@ -67,7 +69,7 @@ def fit_each(groups: Groups, arguments: dict[str, Any]) -> dict[str, Fit]:
     for k, name in enumerate(groups.names):
         x, y, sigma = groups.rows(k)
         if len(y) >= len(groups.model.parameters):
-            found[name] = fit(groups.model, x, y, sigma=sigma, **arguments)
+            found[name] = replace(fit(groups.model, x, y, sigma=sigma, **arguments), labels=groups.labels)
     if not found:
         raise Bad(f"--group: no group has {len(groups.model.parameters)} points, as many as there are parameters")
     return found
@@ -123,8 +125,9 @@ def picture(fits: dict[str, Fit]) -> Any:
             ax.set_xscale("log")
     for ax in axes.ravel()[len(shown) :]:
         ax.set_axis_off()
-    figure.supxlabel(str(fits[shown[0][0]].model.variables[0]))
-    figure.supylabel(str(fits[shown[0][0]].model.response))
+    label, response = shown[0][1].labels
+    figure.supxlabel(plain_label(label))
+    figure.supylabel(plain_label(response))
     return figure
 
 

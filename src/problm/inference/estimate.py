@@ -74,6 +74,8 @@ class Estimate:
     """(d,) lower and upper bounds of the free parameters."""
     warnings: tuple[str, ...] = ()
     """Reasons to doubt the fit; see `problm.inference.doubts`."""
+    labels: tuple[str, ...] = ()
+    """Names of the axes, variables before the response, as with units; those of the model if empty."""
     jac: Callable[..., Any] | None = field(default=None, repr=False)
     refit: Callable[..., Result] | None = field(default=None, repr=False)
     """``refit(start, x, y, sigma, fixed)`` repeats the fit with other data or other fixed parameters."""

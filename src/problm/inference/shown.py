@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from html import escape
 from typing import Any
 
@@ -84,10 +85,24 @@ def parameter_table(fit: Estimate) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a table of the parameters."""
     rows = []
     for p, note in zip(fit.params.values(), _notes(fit), strict=True):
-        low, high = p.interval(0.95)
         written = repr(p.value) if p.fixed else with_error(p.value, p.error)
-        rows.append([p.name, written, "" if p.fixed else f"{low:.6g} to {high:.6g}", note])
+        rows.append([p.name, written, "" if p.fixed or p.at_bound else _interval(p), note])
     return ["parameter", "value ± standard error", "95 % interval", ""], rows
+
+
+def _interval(parameter: Any) -> str:
+    """The 95 % interval, with the digits of the standard error."""
+    low, high = parameter.interval(0.95)
+    if not 1e-6 < parameter.error < 100.0:
+        return f"{low:.6g} to {high:.6g}"
+    decimals = max(1 - math.floor(math.log10(parameter.error)), 0)
+    return f"{low:.{decimals}f} to {high:.{decimals}f}"
+
+
+def _axes(fit: Estimate) -> tuple[str, ...]:
+    """Names of the axes, variables before the response."""
+    variables = tuple(getattr(fit.model, "variables", ())) or ("x",)
+    return fit.labels or (*variables, str(getattr(fit.model, "response", None) or "y"))
 
 
 def latex(fit: Estimate) -> str:
@@ -114,10 +129,9 @@ def picture(fit: Estimate, level: float) -> Any:
     from ..report.plots import plot_fit, plot_plane, plot_prediction
 
     x = np.asarray(fit.in_memory(fit.x), dtype=np.float64)
-    label = str(getattr(fit.model, "response", None) or "y")
-    variables = tuple(getattr(fit.model, "variables", ())) or ("x",)
+    *variables, label = _axes(fit)
     if x.ndim == 2 and len(x) == 2 and min(len(np.unique(row)) for row in x) > 8:
-        return plot_plane(x, fit.observed, fit.predict(fit.x).ravel(), (*variables[:2], label))
+        return plot_plane(x, fit.observed, fit.predict(fit.x).ravel(), (variables[0], variables[1], label))
     if x.ndim != 1:
         return plot_prediction(fit.observed, fit.predict(fit.x).ravel(), label=label)
     return plot_fit(x, fit.observed, fit.residuals, **_curve(fit, level))
@@ -136,11 +150,10 @@ def picture_png(fit: Estimate, level: float) -> bytes:
 
 def _curve(fit: Estimate, level: float) -> dict[str, Any]:
     """What a plot of data over one variable shows besides the data."""
-    label = str(getattr(fit.model, "response", None) or "y")
-    variables = tuple(getattr(fit.model, "variables", ())) or ("x",)
+    variable, *_, label = _axes(fit)
     return {
         "band": lambda t: fit.confidence_band(t, level), "sigma": fit.sigma, "terms": terms_of(fit),
-        "labels": (variables[0], label), "level": level,
+        "labels": (variable, label), "level": level,
     }  # fmt: skip
 
 
@@ -197,9 +210,8 @@ def interactive(fit: Estimate, number: int = 0) -> str:
     x, y = np.asarray(fit.x, dtype=np.float64), fit.observed
     log = log_axes(x, y, fit.residuals)
     grid = curve_grid(x, log[0], 500)
-    label = str(getattr(fit.model, "response", None) or "y")
-    variables = tuple(getattr(fit.model, "variables", ())) or ("x",)
+    variable, *_, label = _axes(fit)
     terms = [(name, curve(grid)) for name, curve in terms_of(fit)]
     residuals, told = in_deviations(fit.residuals, fit.sigma)
-    return chart(x, y, residuals, grid, fit.confidence_band(grid), terms, labels=(variables[0], label),
+    return chart(x, y, residuals, grid, fit.confidence_band(grid), terms, labels=(variable, label),
                  residual_label=told, log=log, number=number)  # fmt: skip
