@@ -18,7 +18,10 @@ from problm.jit.seal import check_seal
 from problm.jit.sources import digest
 from tests.helpers.program import unwatched
 
-SOME = ("problm.manifolds.rotation_exp", "problm.manifolds.as_rotation", "problm.jit.gram.add_products")
+SOME = (
+    "problm.manifolds.rotation_exp", "problm.manifolds.as_rotation", "problm.jit.gram.add_products",
+    "problm.vision.images.pyramid._halve_into",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -277,3 +280,30 @@ print(before > 100, [f.__module__ for f in njit.FUNCTIONS[before:]])
 """
     done = subprocess.run([sys.executable, "-c", code], env=unwatched(), capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[0] == "True []"
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint16", "float32"])
+def test_each_type_has_its_code(made, kind):
+    """A function for several types is found for each of them."""
+    code = f"""
+from problm.vision.images.pyramid import _halved
+print(_halved(np.arange(48, dtype=np.{kind}).reshape(6, 8)).tolist(), "numba" in sys.modules)
+"""
+    (fast, slow) = (run(made, code, PROBLM_COMPILED=k)[0] for k in "10")
+    assert fast.endswith(" False")
+    assert slow == fast.replace(" False", " True")
+
+
+def test_scattered_lines_are_not_used():
+    """An entry tries adjacent lines of the table: those of another function must not be among them."""
+    lines = [
+        ("a", "x", "v:l", 1),
+        ("b", "y", "v:l", 2),
+        ("a", "x", "v:d", 3),
+        ("c", "z", "v:l", 4),
+        ("c", "z", "v:d", 5),
+    ]
+    assert library.by_name(lines) == {
+        "b": library.Code(1, "y", {"v:l": 2}),
+        "c": library.Code(3, "z", {"v:l": 4, "v:d": 5}),
+    }

@@ -117,7 +117,7 @@ def _everywhere(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return sorted(pieces)
+    return sorted(pieces, key=lambda piece: (piece.name, piece.signature))
 
 
 def _lines(name: str) -> int:

@@ -14,7 +14,7 @@ import importlib.util
 import logging
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
@@ -83,12 +83,21 @@ def forget() -> None:
 
 @lru_cache(maxsize=1)
 def table() -> dict[str, Code]:
-    """The functions of the library, by name."""
+    """The functions of the library, by name; without those whose lines are not adjacent, as an entry reads them."""
     library = loaded()
+    return {} if library is None else by_name(library.table())
+
+
+def by_name(lines: Iterable[tuple[str, str, str, int]]) -> dict[str, Code]:
+    """Functions from the lines of a table: name, digest, signature and address."""
     found: dict[str, Code] = {}
-    for k, (name, made_of, signature, at) in enumerate(library.table() if library else ()):
-        found.setdefault(name, Code(k, made_of, {})).addresses[signature] = at
-    return found
+    scattered = set()
+    for k, (name, made_of, signature, at) in enumerate(lines):
+        code = found.setdefault(name, Code(k, made_of, {}))
+        if code.first + len(code.addresses) != k:
+            scattered.add(name)
+        code.addresses[signature] = at
+    return {name: code for name, code in found.items() if name not in scattered}
 
 
 @lru_cache(maxsize=1)
