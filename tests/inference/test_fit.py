@@ -403,3 +403,16 @@ def test_derived_quantities_have_the_errors_of_a_tied_parameter():
     assert area.interval(0.9)[0] < area.value < area.interval(0.9)[1]
     with pytest.raises(ValueError, match="'q' is not a parameter; they are a, m, s"):
         fit.derived("2*q")
+
+
+def test_a_parameter_that_no_point_sees_has_an_infinite_error():
+    rng, x = np.random.default_rng(5), np.linspace(0, 4, 100)
+    y = 0.5 * rng.standard_normal(100) + np.where(x == 0, 3.0, 0.0)
+    fit = problm.fit("a*exp(-b*x) + c", x, y, p0={"a": 3, "b": 1e6, "c": 0})
+    assert fit.success
+    assert fit.result.unseen.tolist() == [False, True, False]
+    assert np.isinf(fit.result.standard_errors).tolist() == [False, True, False]
+    assert np.isinf([fit.params[name].error for name in ("a", "b", "c")]).tolist() == [False, True, False]
+    for text in (str(fit), fit.result.report()):
+        assert "± inf" in text
+        assert "± 0 " not in text

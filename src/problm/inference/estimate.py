@@ -115,8 +115,12 @@ class Estimate:
 
     @property
     def errors(self) -> Array:
-        """(p,) standard errors."""
-        return np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
+        """(p,) standard errors; infinite for parameters that no residual depends on."""
+        errors = np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
+        unseen = self.result.unseen
+        if unseen.any():
+            errors[self.ties.jacobian(self.result.x)[:, unseen].any(axis=1)] = np.inf
+        return errors
 
     @property
     def params(self) -> dict[str, Parameter]:

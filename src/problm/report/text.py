@@ -56,8 +56,9 @@ def _parameters(result: ShownResult, absolute: bool) -> list[str]:
     fixed = np.zeros(len(names), dtype=bool) if result.fixed is None else result.fixed
     bound = {-1: "at its lower bound", 1: "at its upper bound"}
     notes = ["fixed" if fixed[i] else bound.get(int(result.active_mask[i]), "") for i in range(len(names))]
+    errors = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
     return [
-        *parameter_lines(names, result.x, np.sqrt(np.maximum(covariance.diagonal(), 0.0)), notes),
+        *parameter_lines(names, result.x, np.where(result.unseen, np.inf, errors), notes),
         *correlation_lines(names, covariance),
     ]
 

@@ -270,12 +270,20 @@ class Result(ScipysResult):
 
     @property
     def standard_errors(self) -> Array:
-        """(d,) square roots of the diagonal of the covariance."""
+        """(d,) square roots of the diagonal of the covariance; infinite for parameters that no residual depends on."""
         if not isinstance(self.hessian, np.ndarray):  # of many parameters
             from ..linalg.sparse import inverse
 
             return np.sqrt(inverse(self.hessian, self.fixed, diagonal=True) * self._variance())
-        return np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
+        errors = np.sqrt(np.maximum(self.covariance.diagonal(), 0.0))
+        errors[self.unseen] = np.inf
+        return errors
+
+    @property
+    def unseen(self) -> NDArray[np.bool_]:
+        """(d,) mask of free parameters that no residual depends on at x."""
+        unseen = np.asarray(self.hessian.diagonal() == 0.0)
+        return unseen if self.fixed is None else unseen & ~self.fixed
 
     @property
     def fun(self) -> Array:
