@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 import problm
-from problm.vision.two_view.depths import Depths
-from problm.vision.two_view.membership import _BINS, _SMOOTH, Membership, _density
+from problm.vision.two_view.depths import BINS, SMOOTH, Depths, density_from, density_of_others
+from problm.vision.two_view.membership import Membership
 from problm.vision.two_view.models import ESSENTIAL, Frame
 from problm.vision.two_view.simulate import TwoViews, two_views
 
@@ -64,9 +64,9 @@ class TestAgree:
 
 
 def test_rare_depths_are_unlikely_but_not_impossible() -> None:
-    histogram = np.zeros(_BINS)
+    histogram = np.zeros(BINS)
     histogram[:8] = 100.0
-    density = _density(histogram, _SMOOTH)
+    density = density_from(histogram, SMOOTH)
     assert 0.005 < density[-1] < 0.02
     assert abs(density.mean() - 1.0) < 1e-12
 
@@ -90,3 +90,41 @@ def test_poses_do_not_depend_on_the_seed() -> None:
         errors = [max(p.rotation_error(v.R), p.translation_error(v.t)) for p in poses]
         moved += max(errors) - min(errors) > 0.1 * min(errors)
     assert moved <= 1
+
+
+def test_a_match_is_no_evidence_for_itself() -> None:
+    place, inside = np.array([0.1] * 50 + [0.9]), np.ones(51, dtype=bool)
+    density = density_of_others(place, inside, 0.0)
+    assert density[0] > 3.0
+    assert density[-1] == pytest.approx(1.0 / 52.0)
+    # Nor are as many as wrong ones alone would be.
+    even = (np.arange(200) + 0.5) / 200
+    assert density_of_others(even, np.ones(200, dtype=bool), 200.0).max() < 0.1
+
+
+@pytest.mark.parametrize("seed", [700008, 700017, 700021, 700026, 51, 52, 53])
+def test_wrong_matches_do_not_draw_f_to_themselves(seed: int) -> None:
+    v = two_views(500, inliers=0.6, noise=0.5, seed=seed)
+    fit = problm.fundamental_matrix(v.x1, v.x2)
+    right = problm.fundamental_matrix(v.x1[v.inliers], v.x2[v.inliers], robust=False, initial=fit.F)
+    away = np.linalg.lstsq(fit.tangents, right.F.ravel() * np.sign(np.vdot(fit.F, right.F)) - fit.F.ravel())[0]
+    # In standard errors; a wrong match that F followed took it to 10.
+    assert np.sqrt(np.mean(away**2 / np.diag(fit.covariance))) < 1.0
+
+
+def test_fundamental_matrices_do_not_depend_on_the_seed() -> None:
+    moved = 0
+    for seed in range(12):
+        v = two_views(500, inliers=0.5, noise=0.7, seed=2700 + seed)
+        found = [problm.fundamental_matrix(v.x1, v.x2, rng=k).F for k in range(3)]
+        errors = [np.median(residual(F, v)) for F in found]
+        moved += max(errors) - min(errors) > 0.1 * min(errors)
+    assert moved <= 1
+
+
+def residual(F: Array, v: TwoViews) -> Array:
+    """Distances of the right matches from their epipolar lines in image 2."""
+    a, b = (np.column_stack([x[v.inliers], np.ones(v.inliers.sum())]) for x in (v.x1, v.x2))
+    lines = a @ F.T
+    distances: Array = np.abs((b * lines).sum(axis=1)) / np.hypot(lines[:, 0], lines[:, 1])
+    return distances

@@ -35,6 +35,22 @@ _NEAR = 500  # number of those nearest to their epipolar lines, whose depths are
 VOTERS = 10_000  # matches that vote for one of the four poses
 _NEIGHBOURS = 2.0  # expected number of wrong matches in an interval of depths
 _COUNTED = 10_000  # inliers whose depths are counted
+BINS = 64  # of densities on the scale of chance
+_WIDE = 0.05  # standard deviation of the smoothing of depths, on the scale of chance
+_FLOOR = 0.01  # share of right matches at any depth: wrong ones at rare depths have the most influence
+
+
+def _smoothing() -> Array:
+    """(bins, bins) Gaussian smoothing of a histogram, reflected at both ends."""
+    at = np.arange(BINS)
+    total = np.zeros((BINS, BINS))
+    for image in (at, -1 - at, 2 * BINS - 1 - at):
+        total += np.exp(-0.5 * ((at[:, None] - image[None, :]) / (_WIDE * BINS)) ** 2)
+    smooth: Array = total / total.sum(axis=0)
+    return smooth
+
+
+SMOOTH = _smoothing()
 
 
 class Repaired:
@@ -147,3 +163,30 @@ def _leave_out(kept, depths, edges, first):  # type: ignore[no-untyped-def]
                 likely ^= depths[k] > edge
             kept[i] = likely
             k += 1
+
+
+@compiled(_f8[::1](_f8[::1], _f8[:, ::1]))
+def density_from(histogram, smoothing):  # type: ignore[no-untyped-def]
+    """Density on the scale of chance, (bins,), whose mean is one: smoothed, and nowhere nothing."""
+    bins = histogram.shape[0]
+    out = np.zeros(bins)
+    total = 0.0
+    for i in range(bins):
+        for j in range(bins):
+            out[i] += smoothing[i, j] * histogram[j]
+        total += out[i]
+    for i in range(bins):
+        out[i] = 1.0 if total == 0.0 else (1.0 - _FLOOR) * bins * out[i] / total + _FLOOR
+    return out
+
+
+def density_of_others(place: Array, inside: Flags, wrong: float) -> Array:
+    """(n,) density of right matches at each place, from 0 to 1, as all others that are ``inside`` tell.
+
+    ``wrong`` matches are expected inside, at any place alike.
+    """
+    at, weight = np.minimum((place * BINS).astype(np.intp), BINS - 1), inside.astype(np.float64)
+    there = (SMOOTH @ np.bincount(at, weight, BINS))[at] - weight * SMOOTH[at, at] - wrong / BINS
+    # One more may be anywhere (Laplace's rule of succession).
+    density: Array = (BINS * np.maximum(there, 0.0) + 1.0) / (weight.sum() + 1.0)
+    return density

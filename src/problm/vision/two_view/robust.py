@@ -10,7 +10,8 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    the smooth truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there has 90 %,
    and at 5 sigma the loss has 99 %. The loss fades out at the cut, so one match changes little. Noise, inliers and
    model are updated in turn until the inliers no longer change, so the result depends on the matches, not on the path.
-   Of a pose the depths count as well, and EM finds where everything agrees (`membership`), before one solve.
+   Of a pose the depths count as well, and EM finds where everything agrees (`membership`), before one solve; also of
+   an F from up to 5000 matches.
 5. If the first of these solves moves by more than a standard error, and for every F, whose inliers nothing else
    confirms, the best of the surrounding minima is sought (`search.explore`, `Membership.likeliest`).
 6. The consensus is compared with chance (`consensus.log_chance`).
@@ -65,6 +66,8 @@ COARSE = 0.003
 SMALL = 50_000
 """Number of matches up to which the refinement uses all of them from its first step: the loop then takes more time than
 the rows, so fewer iterations are better than fewer rows."""
+LONELY = 5000
+"""Number of matches up to which EM, which takes several times as long, finds F."""
 _ON_THE_WAY = 1e-4  # ftol of solves that others follow
 SAMPLE = 10_000
 """Number of matches that very many are represented by: the search, the levels and all turns but the last ones."""
@@ -280,7 +283,7 @@ class _Task:
                 result = self.solve(both, result.x, as_loss(settings.loss, cut), 2, last=False)
             theta = result.x
         near = _Near(theta, cut, as_loss(settings.loss, cut), result, starts)
-        agreed = None if self.depths is None else self._agreed(near, self.depths)
+        agreed = self._agreed(near) if self.depths is not None or (self.lonely and len(self.x) <= LONELY) else None
         return self._in_turn(near, pool) if agreed is None else agreed
 
     def _in_turn(self, near: _Near, pool: Pool) -> _Near:
@@ -312,16 +315,16 @@ class _Task:
             theta, before = near.theta, inliers
         return near
 
-    def _agreed(self, near: _Near, depths: Depths) -> _Near | None:
+    def _agreed(self, near: _Near) -> _Near | None:
         """The solve on the inliers of the pose on which noise, memberships and depths agree; None: they do not."""
-        membership = Membership(self.model, self.frame, self.x, self.local, depths)
+        membership = Membership(self.model, self.frame, self.x, self.local, self.depths)
         agreed = membership.likeliest(near.theta, near.cut, self.settings.threshold is not None)
         if agreed is None:
             return None
         theta, cut = agreed.theta, self.settings.threshold or inlier_quantile(self.model.freedom) * agreed.sigma
         errors = residual_norms(self.squares, theta)
         wide = self.width(errors, theta, cut)
-        inliers = self.inliers(errors, theta, wide * cut)
+        inliers = self.inliers(errors, theta, wide * cut) & membership.kept
         if inliers.sum() <= self.model.dim:
             return None
         return self.solved(inliers, theta, cut, as_loss(self.settings.loss, wide * cut), near.starts)
