@@ -20,7 +20,8 @@ from tests.helpers.program import unwatched
 
 SOME = (
     "problm.manifolds.rotation_exp", "problm.manifolds.as_rotation", "problm.jit.gram.add_products",
-    "problm.vision.images.pyramid._halve_into",
+    "problm.vision.images.pyramid._halve_into", "problm.vision.images.pyramid._smooth_into",
+    "problm.vision.images.image._luma",
 )  # fmt: skip
 
 
@@ -292,6 +293,10 @@ print(_halved(np.arange(48, dtype=np.{kind}).reshape(6, 8)).tolist(), "numba" in
     (fast, slow) = (run(made, code, PROBLM_COMPILED=k)[0] for k in "10")
     assert fast.endswith(" False")
     assert slow == fast.replace(" False", " True")
+
+
+def test_all_functions_of_a_library_are_found(made):
+    assert run(made, "from problm.jit import library\nprint(*sorted(library.table()))")[0].split() == sorted(SOME)
 
 
 def test_scattered_lines_are_not_used():
