@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..data.column_names import with_words
 from ..data.sources import is_stored
-from ..data.tables import read_columns
+from ..data.tables import column_names, read_columns
 from ..inference.doubts import SERIOUS, doubts, sample
 from ..inference.estimate import by_name
 from ..inference.fit import Fit
@@ -24,6 +24,7 @@ from ..models.model import Model
 from ..models.ties import Ties
 from ..solver.result import Result, Status
 from ..support.array_kinds import refuse_units
+from . import arguments as inputs
 from .curve import standard_deviations
 from .curve_fit import fit as fit_curve
 
@@ -64,7 +65,7 @@ def fit(
         Standard deviations of y, or their covariance matrix.
     absolute_sigma : bool
         Whether sigma is in the units of y; if not, only its relative sizes matter.
-    x_sigma : number, (N,) or (k, N) array_like, optional
+    x_sigma : number, (N,) or (k, N) array_like, or the name of a column, optional
         Standard deviations of x, in the same scale as sigma (which is 1 if it is not given): distances in x and y are
         minimised together, as by `scipy.odr`.
     p0 : mapping or (d,) array_like, optional
@@ -103,7 +104,7 @@ def fit(
         y, sigma, absolute_sigma = standard_deviations(y, sigma, absolute_sigma)
     if y is not None and np.iscomplexobj(y):
         return _fit_complex(model, x, y, sigma, absolute_sigma, p0, bounds, fixed, ties, loss, options)
-    model, x, y, sigma = _columns(model, x, y, sigma)
+    model, x, y, sigma, x_sigma = _columns(model, x, y, sigma, x_sigma)
     if options.get("nan_policy") == "omit":
         x, y, sigma = _without_nan(x, y, sigma)
     names = _names(model, p0)
@@ -217,7 +218,7 @@ def _start(
     return start
 
 
-def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any]:
+def _columns(model: Any, x: Any, y: Any, sigma: Any, x_sigma: Any) -> tuple[Any, Any, Any, Any, Any]:
     """The model and arrays, taken from a table's columns if a table is given."""
     if y is not None:
         model = formula(model) if isinstance(model, str) else model
@@ -225,9 +226,10 @@ def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any
             x = np.stack([np.asarray(v, dtype=np.float64) for v in x])
         if not is_stored([x, y], None):
             x, y = x if hasattr(x, "columns") else np.asarray(x), np.asarray(y)
-        return _checked(model), x, y, sigma
-    if isinstance(x, str | os.PathLike):
-        x = read_columns(x)
+        return _checked(model), x, y, sigma, x_sigma
+    path = x if isinstance(x, str | os.PathLike) else None
+    if path is not None:
+        x = dict.fromkeys(column_names(path))  # only those that are needed are read: others may hold text
     present = [str(c) for c in (x.columns if hasattr(x, "columns") else x if isinstance(x, Mapping) else ())]
     if not present:
         raise TypeError("y is needed, or a table (data frame or mapping of columns) in place of x")
@@ -245,19 +247,33 @@ def _columns(model: Any, x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any, Any
         model = formula(model, variables=chosen)
     model = _checked(model)
     wanted = (
-        _wanted(model, [c for c in present if not (isinstance(sigma, str) and c == sigma)])
+        _wanted(model, [c for c in present if not any(isinstance(s, str) and c == s for s in (sigma, x_sigma))])
         if isinstance(model, Model)
         else ()
     )
     missing = [str(n) for n in wanted if n not in present]
     if not wanted or missing:
         raise ValueError(f"the table has the columns {', '.join(present)}; the model needs {', '.join(missing)}")
-    arrays = [np.asarray(x[named.get(str(n), n)], dtype=np.float64) for n in wanted]
-    if isinstance(sigma, str):
-        if sigma not in present:
-            raise ValueError(f"sigma: {sigma!r} is not a column; there are {', '.join(present)}")
-        sigma = np.asarray(x[named.get(sigma, sigma)], dtype=np.float64)
-    return model, arrays[0] if len(arrays) == 2 else np.stack(arrays[:-1]), arrays[-1], sigma
+
+    if path is not None:
+        needed = [*map(str, wanted), *(s for s in (sigma, x_sigma) if isinstance(s, str) and s in present)]
+        x = read_columns(path, [named.get(n, n) for n in needed])
+
+    def column(name: str) -> Array:
+        return inputs.column(f"column {name!r}", x[named.get(name, name)]).astype(np.float64)
+
+    def deviations(called: str, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        if given not in present:
+            raise ValueError(f"{called}: {given!r} is not a column; there are {', '.join(present)}")
+        return column(given)
+
+    arrays = [column(str(n)) for n in wanted]
+    return (
+        model, arrays[0] if len(arrays) == 2 else np.stack(arrays[:-1]), arrays[-1], deviations("sigma", sigma),
+        deviations("x_sigma", x_sigma),
+    )  # fmt: skip
 
 
 def _wanted(model: Model, present: Sequence[str]) -> tuple[str, ...]:
