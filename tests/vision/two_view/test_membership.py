@@ -122,6 +122,14 @@ def test_fundamental_matrices_do_not_depend_on_the_seed() -> None:
     assert moved <= 1
 
 
+def test_few_matches_are_not_fitted_at_any_noise() -> None:
+    for seed in range(8):
+        v = two_views(20, inliers=0.75, noise=0.5, seed=5200 + seed)
+        fit = problm.fundamental_matrix(v.x1, v.x2)
+        assert fit.status == "ok"
+        assert fit.threshold > 0.4
+
+
 def residual(F: Array, v: TwoViews) -> Array:
     """Distances of the right matches from their epipolar lines in image 2."""
     a, b = (np.column_stack([x[v.inliers], np.ones(v.inliers.sum())]) for x in (v.x1, v.x2))

@@ -11,7 +11,7 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    and at 5 sigma the loss has 99 %. The loss fades out at the cut, so one match changes little. Noise, inliers and
    model are updated in turn until the inliers no longer change, so the result depends on the matches, not on the path.
    Of a pose the depths count as well, and EM finds where everything agrees (`membership`), before one solve; also of
-   an F from up to 5000 matches.
+   an F from 70 inliers to 5000 matches.
 5. If the first of these solves moves by more than a standard error, and for every F, whose inliers nothing else
    confirms, the best of the surrounding minima is sought (`search.explore`, `Membership.likeliest`).
 6. The consensus is compared with chance (`consensus.log_chance`).
@@ -68,6 +68,7 @@ SMALL = 50_000
 the rows, so fewer iterations are better than fewer rows."""
 LONELY = 5000
 """Number of matches up to which EM, which takes several times as long, finds F."""
+_PER_PARAMETER = 10  # inliers per parameter from which EM does
 _ON_THE_WAY = 1e-4  # ftol of solves that others follow
 SAMPLE = 10_000
 """Number of matches that very many are represented by: the search, the levels and all turns but the last ones."""
@@ -283,8 +284,15 @@ class _Task:
                 result = self.solve(both, result.x, as_loss(settings.loss, cut), 2, last=False)
             theta = result.x
         near = _Near(theta, cut, as_loss(settings.loss, cut), result, starts)
-        agreed = self._agreed(near) if self.depths is not None or (self.lonely and len(self.x) <= LONELY) else None
+        agreed = self._agreed(near) if self.depths is not None or self._by_distance(near) else None
         return self._in_turn(near, pool) if agreed is None else agreed
+
+    def _by_distance(self, near: _Near) -> bool:
+        """Whether EM finds an F: neither so few inliers that it would fit some of them at any noise, nor too many."""
+        if not self.lonely or len(self.x) > LONELY:
+            return False
+        inliers = residual_norms(self.squares, near.theta) < near.cut
+        return int(inliers.sum()) >= _PER_PARAMETER * self.model.dim
 
     def _in_turn(self, near: _Near, pool: Pool) -> _Near:
         """Noise, inliers and model in turn, until the inliers, or the model, no longer change."""
