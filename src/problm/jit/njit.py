@@ -18,6 +18,7 @@ from functools import cached_property, update_wrapper, wraps
 from types import FunctionType
 from typing import Any, cast
 
+from ..support.compiling import compiling
 from . import library
 from .sources import OPTIONS, text
 from .types import Signature
@@ -85,16 +86,17 @@ class Function(_Named):
     @cached_property
     def dispatcher(self) -> Any:
         """Numba's function."""
-        from .cache import Cache
+        with compiling():  # loading Numba and its cache is part of it
+            from .cache import Cache
 
-        dispatcher = self.plain_dispatcher()
-        dispatcher._cache = Cache(self.py_func, tell)
-        _timed(dispatcher)
-        if not self.any_types:
-            for signature in self.signatures:
-                dispatcher.compile(signature.numba)
-            dispatcher.disable_compile()
-        return dispatcher
+            dispatcher = self.plain_dispatcher()
+            dispatcher._cache = Cache(self.py_func, tell)
+            _timed(dispatcher)
+            if not self.any_types:
+                for signature in self.signatures:
+                    dispatcher.compile(signature.numba)
+                dispatcher.disable_compile()
+            return dispatcher
 
     def plain_dispatcher(self) -> Any:
         """Numba's function, not yet compiled and without a cache."""
@@ -206,7 +208,8 @@ def _timed(dispatcher: Any) -> None:
         global _compiling
         began = time.perf_counter()
         try:
-            return compile_(*args)
+            with compiling():
+                return compile_(*args)
         finally:
             _compiling += time.perf_counter() - began
             if _compiling > _COMPILING_AFTER:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +73,7 @@ def result_of(run: Run, status: Status) -> Result:
         njev=batch.jacobian_calls,
         residual_passes=batch.residual_rows / n,
         jacobian_passes=batch.jacobian_rows / n,
-        seconds=time.perf_counter() - run.began,
+        seconds=run.seconds(),
         active_mask=_active(run.space, x),
         fixed=run.space.fixed,
         distance=distance,

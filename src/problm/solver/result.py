@@ -170,6 +170,7 @@ class Result(ScipysResult):
     jacobian_passes: float
     """Jacobian evaluations in units of n."""
     seconds: float
+    """Without those in which functions were compiled."""
     active_mask: NDArray[np.int64]
     """(d,) -1 where a lower bound is active, 1 where an upper one is, 0 elsewhere."""
     distance: float = math.nan

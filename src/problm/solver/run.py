@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..linalg.quadratic import QuadraticModel
 from ..linalg.space import Space
 from ..sampling.order import as_generator
+from ..support import compiling
 from .batch import Batch
 from .damping import Damping, TrustRegion, as_damping
 from .growth import Growth
@@ -57,7 +58,7 @@ class Run:
         self.information = Information()
         self.termination = Termination.of(options, problem)
         self.history = History()
-        self.began = time.perf_counter()
+        self.began, self.compiling_before = time.perf_counter(), compiling.seconds()
         self.begun = False
         self.lost = False
         """Whether steps on a batch led to a point where other rows are not finite."""
@@ -129,10 +130,14 @@ class Run:
             self.rng = as_generator(self.options.rng)
         return self.rng
 
+    def seconds(self) -> float:
+        """Seconds since the start, without those in which functions were compiled."""
+        return time.perf_counter() - self.began - (compiling.seconds() - self.compiling_before)
+
     def record(self, decision: str, cost: float) -> None:
         """Record the iteration, call the callback, and stop at a limit."""
         batch, history = self.batch, self.history
-        seconds = time.perf_counter() - self.began
+        seconds = self.seconds()
         passes = batch.residual_rows / batch.n, batch.jacobian_rows / batch.n
         history.add(seconds, batch.size, cost * batch.n, self.damping.value, decision, *passes)
         if self.options.keep_path:
