@@ -95,7 +95,6 @@ def execute(
         return 2
     progress = Progress({stem: e.expected_seconds for stem, e in zip(stems, chosen, strict=True)})
     output.mkdir(parents=True, exist_ok=True)
-    written.claim(files)
     summaries = []
     began = time.monotonic()
     for stem, e in zip(stems, chosen, strict=True):
@@ -107,7 +106,8 @@ def execute(
         summaries.append(summary)
         known = environment.describe(own, [e], time.monotonic() - started)
         found = summary.as_dict()
-        record.write(output, stem, describe(summary), found, known, quiet=True)
+        with written.writing([f"{stem}.json", f"{stem}.md"]):
+            record.write(output, stem, describe(summary), found, known, quiet=True)
         if publish:  # figures are large and can be made again
             told = {k: v for k, v in found.items() if k not in ("panels", "pictures")}
             record.write(publish, stem, describe(summary), told, known, quiet=True)
@@ -120,9 +120,9 @@ def execute(
         for stem, summary in zip(stems, summaries, strict=True):
             draw(summary, output / "figures", stem)
     about = environment.describe(settings, chosen, time.monotonic() - began)
-    write_atomically(output / "environment.json", json.dumps(about, indent=1))
-    write_report(collected(output), about, output / "report.html")
-    written.settle(files)
+    with written.writing(["environment.json", "report.html"]):
+        write_atomically(output / "environment.json", json.dumps(about, indent=1))
+        write_report(collected(output), about, output / "report.html")
     for stem, summary in zip(stems, summaries, strict=True):
         print(f"{stem}: {summary.verdict}. {summary.finding}")
     print(f"report: {output / 'report.html'}")

@@ -230,6 +230,8 @@ def test_experiments_run_from_end_to_end(name, tmp_path, capsys):
     assert all(claim["found"] in (public / "claims.md").read_text() for claim in summary["claims"])
     assert "stand-ins, scale check; seed 11" in (public / f"{name}.md").read_text()
     assert "panels" not in json.loads((public / f"{name}.json").read_text())["data"]
+    again = execute([name], Settings(None, "check", 11), tmp_path, workers=1, figures=False)
+    assert again == 0  # the files are ours: replaced without --force
 
 
 DATA = os.environ.get("PROBLM_DATA") or None
