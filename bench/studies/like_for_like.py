@@ -1,6 +1,6 @@
 """The default against our own Levenberg-Marquardt, everything else equal: kernels, tolerances, starts, pyramid, seeds.
 
-    OMP_NUM_THREADS=1 python -m bench.studies.like_for_like [--data DIR] [--largest 1000000]
+    OPENBLAS_NUM_THREADS=1 python -m bench.studies.like_for_like [--data DIR] [--largest 1000000]
 
 CPU time on one thread of the whole call, to the end that each of them declares; the two take turns, in turn as the
 first, and the least of eight calls or more counts for each: of as many as take 0.4 s. A ratio above one means that
@@ -210,7 +210,8 @@ def main() -> None:
         ]
         for r in rows
     ]  # fmt: skip
-    speedups = [row for n in sizes[2:] for row in threaded(n)]
+    several = available_threads() > 1
+    speedups = [row for n in sizes[2:] if several for row in threaded(n)]
     parallel = [
         [
             r["problem"].removeprefix("threads: "), f"{r['n']:,}", record.told(r["ratio"]),
@@ -226,13 +227,16 @@ def main() -> None:
         "minimum for good, and to the end that each declares. *ms*: of the default, to the end. Passes linearise all "
         "rows once; one with second derivatives, which curves end with, takes 1.04 to 1.13 times as long. *Above*: the "
         "largest relative excess of the default's cost over LM's, for robust poses by the inliers and the loss that LM "
-        "ended with; below zero it ended lower. *Same steps*: batches would not pay, both take the same steps to the "
-        "same bits, and the ratio shows nothing but noise of the clock.",
+        "ended with; below zero it ended lower. *Same steps*: batches would not pay, and both end at the same "
+        "bits by the same steps; the ratio is noise of the clock, but for image pairs: a search that begins again "
+        "without a pyramid tries samples of the pixels, and may come to nothing.",
         markdown_table(["problem", "N", "to 1 %", "to 1e-6", "to the end", "ms", "passes", "LM's", "above"], cells),
         "## Threads",
         f"Wall time of the default on one thread over that on all {available_threads()} cores, which it uses for "
-        "curves unless `threads` says otherwise.",
-        markdown_table(["curve", "N", "speed-up", "ms", "same bits"], parallel),
+        "curves unless `threads` says otherwise."
+        if several
+        else "Not measured: this run had one core (or `OMP_NUM_THREADS=1`).",
+        *([markdown_table(["curve", "N", "speed-up", "ms", "same bits"], parallel)] if several else []),
     ]
     record.write(
         arguments.output,

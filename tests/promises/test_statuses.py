@@ -182,3 +182,15 @@ def test_a_term_that_vanished_from_a_small_start(amplitude, compiled):
     with np.errstate(over="ignore"):
         fit = problm.least_squares(curve, [amplitude, 1.0, 1.0], data=(x, y))
     assert not fit.success or fit.cost < 0.004
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_that_are_equal_but_for_a_factor_are_redundant(seed):
+    """The difference of the smaller one is rounding at the start, and its parameter is as large as that makes it."""
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((200, 4))
+    a[:, 1], a[:, 3] = 1e-9, 1.0
+    y = a @ [1.0, 2.0, -1.0, 0.5] + 0.01 * rng.standard_normal(200)
+    fit = problm.least_squares(lambda t, a, y: np.sinh(a @ t) - np.sinh(y), rng.uniform(0.5, 1.5, 4), data=(a, y))
+    assert fit.success, fit.message
+    assert abs(fit.x[[0, 2]] - [1.0, -1.0]).max() < 0.01
