@@ -1,7 +1,7 @@
 """Sums over rows of cost, gradient, Gauss-Newton matrix, and residual times second derivatives.
 
 Only for one residual per row without a loss. A pass accumulates, besides the usual sums, those that the second
-derivatives follow from; how they do is the model's affair (`SecondOrder.matrices`).
+derivatives follow from; how they do is the model's affair (`SecondOrder.triangles`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SecondOrder:
-    """The kernel of a model with second derivatives; a model defines `accumulate` and `matrices`."""
+    """The kernel of a model with second derivatives; a model defines `accumulate` and `triangles`."""
 
     dim: int
     more: int
