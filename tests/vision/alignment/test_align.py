@@ -331,6 +331,36 @@ def test_a_poor_end_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.start == "a given matrix, levels: 1"
 
 
+def test_a_search_that_begins_again_reads_few_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends that are not believed are compared on samples, and only what is returned is solved on all pixels."""
+    solves: list[tuple[int, int, float]] = []
+    usual = Levels.solve_once
+
+    def noted(self: Levels, guess: Guess, level: int, *args: Any, **options: Any) -> Any:
+        found = usual(self, guess, level, *args, **options)
+        solves.append((level, found[1].result.n, found[1].result.jacobian_passes))
+        return found
+
+    monkeypatch.setattr(Levels, "solve_once", noted)
+    rows = {"ours": 0.0, "full": 0.0}
+    for seed in (2, 3, 4):
+        rng = np.random.default_rng(seed)
+        images = [sum(s * gaussian_filter(rng.normal(size=(300, 400)), s) for s in (2, 5, 14)) for _ in range(2)]
+        common: dict[str, Any] = {"model": "affine", "initial": None, "threads": 1}
+        for name, options, sizes in (
+            ("ours", {}, {120_000, 30_000, 7_500}),
+            ("full", {"acceptance": "full"}, {120_000}),
+        ):
+            solves.clear()
+            found = align(*images, **common, **options)
+            assert not found.success
+            assert found.result.n == 120_000
+            assert found.result.cosine <= 0.5 / np.sqrt(found.result.n)
+            assert {n for level, n, _ in solves if level == 0} == sizes
+            rows[name] += sum(n * passes for _, n, passes in solves)
+    assert rows["ours"] < 0.7 * rows["full"]
+
+
 def test_a_late_search_takes_one_pass_over_the_full_resolution() -> None:
     images = photographs(TRUTH["homography"])
     late = align(*images, max_time=1e-9)

@@ -18,6 +18,9 @@ is left is noise of the sample, and hands its end and the curvature that it lear
 photographs, two starts each: 1.3 times as fast as plain LM to the end, 1.7 times to 1 % above LM's end (medians). At
 full size (six photographs of 0.16 to 1.5 million pixels, two starts each): 2.0 times to the end, 0.5 to 4.0, which is
 another minimum than LM's on most of them (costs of 8 % below to 40 % above). Other shares were slower or no better.
+
+**Samples to compare.** A search that begins again solves from many starts, and most of these solves are thrown away.
+They need not be near their minimum, only well enough to be told from better ones: see `problm.vision.alignment.search`.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ GOOD = 0.9
 """Correlation from which on a coarse fit is accepted."""
 _SHARES, _LEAST_SAMPLE = (16, 4), 4000
 """Samples at the full resolution: every so many pixels, and pixels of the first at least."""
+_EXPLORED = 10_000
+"""Pixels on which starts are compared, at most."""
 _JUDGED = 33_000
 """Pixels of the level on which an alignment is judged, at most."""
 _REMAINING = 0.5
@@ -113,33 +118,35 @@ class Levels:
         """Whether a pass over n pixels and one more step would not end within ``max_time``."""
         return self.seconds_left < 2.0 * n * self._pace
 
-    def solve(
-        self, guess: Guess, level: int, model: str, fit: bool, *, first: bool = False
-    ) -> tuple[Guess, list[Level]]:
-        """Where the level's solve ends, and the solves: samples, if there are any, and all pixels.
-
-        ``fit``: with gain and bias; ``first``: there was no coarser level.
-        """
+    def on_samples(self, guess: Guess, model: str, fit: bool) -> tuple[Guess, list[Level], Array | None]:
+        """Where growing samples of the full resolution lead without a coarser level, their solves, and the curvature
+        that they taught; the guess itself where samples would not pay."""
         done: list[Level] = []
         learned = None
-        for pixels in self.samples(guess, level) if first and level == 0 else ():
-            guess, solved, learned = self.solve_once(guess, level, model, fit, learned, pixels)
+        for pixels in self.samples(guess):
+            guess, solved, learned = self.solve_once(guess, 0, model, fit, learned, pixels)
             done.append(solved)
-        guess, solved, _ = self.solve_once(guess, level, model, fit, learned)
-        return guess, [*done, solved]
+        return guess, done, learned
 
-    def samples(self, guess: Guess, level: int) -> Iterator[NDArray[np.int32]]:
+    def samples(self, guess: Guess) -> Iterator[NDArray[np.int32]]:
         """Growing samples of the pixels, where they pay: if all of them are many and the images do not fit yet."""
-        pixels = self.probe(level).data.columns[0]
+        pixels = self.probe(0).data.columns[0]
         few = len(pixels) // _SHARES[0] < _LEAST_SAMPLE
-        if few or "acceptance" in self.options or self.sample(guess, level).correlation() >= GOOD:
+        if few or "acceptance" in self.options or self.sample(guess, 0).correlation() >= GOOD:
             return
         rng = as_generator(self.rng)
         for share in _SHARES:
-            yield np.ascontiguousarray(pixels[draw_stratified(rng, len(pixels), len(pixels) // share)])
+            yield _drawn(pixels, len(pixels) // share, rng)
+
+    def to_explore(self, level: int) -> NDArray[np.int32] | None:
+        """The pixels of a level on which starts are compared; None: all of them."""
+        pixels = self.probe(level).data.columns[0]
+        if "acceptance" in self.options or len(pixels) < 2 * _EXPLORED:
+            return None
+        return _drawn(pixels, _EXPLORED, as_generator(self.rng))
 
     def solve_once(
-        self, guess: Guess, level: int, model: str, fit: bool, learned: Array | None,
+        self, guess: Guess, level: int, model: str, fit: bool, learned: Array | None = None,
         pixels: NDArray[np.int32] | None = None,
     ) -> tuple[Guess, Level, Array | None]:  # fmt: skip
         """One solve, on some pixels or all: the guess at its end, its record, and the curvature that it learned."""
@@ -235,3 +242,8 @@ class Levels:
             first, second = self._pyramid[-1]
             self._pyramid.append((halve(first), halve(second)))
         return self._pyramid[level]
+
+
+def _drawn(pixels: NDArray[Any], count: int, rng: np.random.Generator) -> NDArray[np.int32]:
+    """So many of these pixels, evenly spread and in their order."""
+    return np.ascontiguousarray(pixels[draw_stratified(rng, len(pixels), count)])

@@ -15,7 +15,14 @@ level that failed does no harm. Only the finest is solved to convergence (`probl
 **Again.** An end at which the images do not correlate is not believed (`problm.vision.alignment.doubt`), and an end
 that fits worse than the start is none. Then the search is repeated: with ``"auto"`` from features and from phase
 correlation, and from the start itself with fewer levels, down to the full resolution alone. The end whose fine
-structure fits best is returned; the full resolution is solved only where the coarser levels promise a better one.
+structure fits best is returned.
+
+Such a search solves for long and throws most of it away, so it compares on samples of the pixels: the starts of a large
+coarsest level are solved on 10,000 of them. The full resolution is solved only where the coarser levels promise a
+better end, and first on samples (`problm.vision.alignment.levels`); all pixels follow for an end that is believed, and
+for the best one after the last attempt. Measured on 16 pairs of photographs on which no end is believed (ten of them
+show two different places): 1.3 to 3.1 times as fast as with all pixels everywhere, median 1.7, with the same verdicts
+and a fine structure that correlates by 0.04 less to 0.01 more.
 
 The residual of pixels outside and the scale of a robust loss, which follow the fit from level to level, are checked
 again at the end of the finest level; if the fit has improved so much that k is off by a quarter, the level is solved
@@ -73,6 +80,12 @@ class Attempt:
     score: float
     """To compare attempts: the same, weighted down for small overlaps."""
     good: bool
+    guess: Guess
+    """The end, at the full resolution."""
+    learned: Array | None = None
+    """Curvature that samples of the full resolution taught."""
+    finished: bool = False
+    """Whether the full resolution was solved on all of its pixels."""
 
 
 class Search:
@@ -98,20 +111,28 @@ class Search:
         first = self.attempt(start, self.depth(start, depth) if shallow else depth, text)
         assert first is not None
         tries = [first]
-        at_start = self.judged(self.lit(start, 0, tries[0].fit), [], tries[0].fit, text).score
+        at_start = self.judged(self.lit(start, 0, first.fit), [], first.fit, text).score
         others = self.others(start, text, depth, shallow, auto=named and initial == "auto")
         while True:
             best = max(tries, key=lambda t: t.score)
             settled = best.good and best.score >= at_start
             following = None if settled or self.levels.seconds_left <= 0.0 else next(others, None)
-            if following is None:
+            if following is not None:
+                again = self.attempt(*following, beat=best.score)
+                tries += [] if again is None else [again]
+            elif best.finished:
                 return self.alignment(best)
-            again = self.attempt(*following, beat=best.score)
-            tries += [] if again is None else [again]
+            else:
+                tries[tries.index(best)] = self.finished(best)
 
-    def attempt(self, start: Guess, depth: int, text: str, beat: float = -np.inf) -> Attempt | None:
-        """Search from one start, over so many levels; None if the coarser ones do not beat this score."""
+    def attempt(self, start: Guess, depth: int, text: str, beat: float | None = None) -> Attempt | None:
+        """Search from one start, over so many levels.
+
+        ``beat``: the best score so far, if this is not the first attempt. The full resolution is then not solved where
+        the coarser levels do not beat it (None), and on samples only where they lead to no end that is believed.
+        """
         done: list[Level] = []
+        learned = None
         coarsest = depth - 1
         guess = start.coarser(coarsest)
         fit = self.fits_photometric(guess, coarsest)
@@ -119,26 +140,38 @@ class Search:
         before = guess
         if coarsest > 0:
             guess, done = self.explore(guess, coarsest, fit)
-        for level in range(max(coarsest - 1, 0), -1, -1):
-            if coarsest > 0:
-                guess, before = self.better(guess.finer(), before.finer(), level), guess.finer()
-            if level > 0 and self.levels.late(self.levels.probe(level).n):
-                continue
-            if level == 0 < coarsest and self.judged(guess, [], fit, text).score <= beat:
-                return None
-            guess, solved = self.levels.solve(guess, level, self.model, fit, first=coarsest == 0)
-            done += solved
-        done += self.refreshed(guess, done[-1], fit)
-        return self.judged(guess, done, fit, text)
+        for level in range(coarsest - 1, -1, -1):
+            guess, before = self.better(guess.finer(), before.finer(), level), guess.finer()
+            if level > 0 and not self.levels.late(self.levels.probe(level).n):
+                guess, solved, _ = self.levels.solve_once(guess, level, self.model, fit)
+                done.append(solved)
+        reached = self.judged(guess, done, fit, text)
+        if coarsest > 0 and beat is not None and reached.score <= beat:
+            return None
+        if coarsest == 0 or (beat is not None and not reached.good):
+            guess, sampled, learned = self.levels.on_samples(guess, self.model, fit)
+            if sampled:
+                reached = self.judged(guess, [*done, *sampled], fit, text, learned)
+                if beat is not None and not reached.good:
+                    return reached
+        return self.finished(reached)
 
-    def judged(self, guess: Guess, done: list[Level], fit: bool, text: str) -> Attempt:
+    def finished(self, attempt: Attempt) -> Attempt:
+        """The attempt with the full resolution solved on all of its pixels."""
+        fit, done = attempt.fit, list(attempt.levels)
+        guess, solved, _ = self.levels.solve_once(attempt.guess, 0, self.model, fit, attempt.learned)
+        done.append(solved)
+        done += self.refreshed(guess, solved, fit)
+        return replace(self.judged(guess, done, fit, attempt.text), finished=True)
+
+    def judged(self, guess: Guess, done: list[Level], fit: bool, text: str, learned: Array | None = None) -> Attempt:
         """How well a warp of the full resolution fits."""
         sample, detail = self.levels.sample(guess, 0), self.levels.detail(guess)
         shape = self.levels.images(0)[0].shape
         possible = plausible(guess.matrix, shape) and guess.gain > 0.0
         score = detail * float(np.sqrt(sample.overlap)) if possible else -1.0
         good = reason_to_doubt(guess.matrix, shape, guess.gain, sample.correlation(), detail) is None
-        return Attempt(done, fit, text, detail, score, good)
+        return Attempt(done, fit, text, detail, score, good, guess, learned)
 
     # -- where to start, how deep ---------------------------------------------------------------------------------
 
@@ -215,16 +248,16 @@ class Search:
         """The best fit of the coarsest level from the start and, if that is poor, from shifts of it."""
         best: tuple[Guess, list[Level]] = (start, [])
         highest = self.levels.score(start, level)
+        some: NDArray[np.int32] | None = None
 
         def consider(guess: Guess, models: tuple[str, ...]) -> bool:
             """Whether the solve by way of these models ends where the best one does, or is a better one."""
             nonlocal best, highest
             for model in models:
-                found = self.levels.solve(guess, level, model, fit and model == self.model, first=True)
-                guess = found[0]
+                guess, solved, _ = self.levels.solve_once(guess, level, model, fit and model == self.model, pixels=some)
             before, score = best[0], self.levels.score(guess, level)
             if score > highest:
-                best, highest = found, score
+                best, highest = (guess, [solved]), score
             return corner_error(before.matrix, guess.matrix, self.levels.images(level)[0].shape) < 1.0
 
         def correlation() -> float:
@@ -232,13 +265,18 @@ class Search:
 
         ladder = _LADDERS[self.model]
         consider(start, (self.model,))
+        first = best[0]
         if correlation() < GOOD:
+            some = self.levels.to_explore(level)
             for guess in self.shifted(start, level):
                 again = consider(guess, ladder[1:] or ladder)
                 if correlation() >= (_AGREED if again else GOOD):
                     break
             else:
                 consider(start, ladder)
+        if some is not None and best[0] is not first:
+            guess, solved, _ = self.levels.solve_once(best[0], level, self.model, fit)
+            return guess, [solved]
         return best
 
     def shifted(self, start: Guess, level: int) -> list[Guess]:
@@ -277,7 +315,7 @@ class Search:
         sample = self.levels.sample(guess, 0)
         k = self.levels.level_outside(sample, problem.kernel.loss)
         if sample.overlap < 0.999 and abs(k - problem.outside) > 0.25 * problem.outside:
-            return self.levels.solve(guess, 0, self.model, fit)[1]
+            return [self.levels.solve_once(guess, 0, self.model, fit)[1]]
         return []
 
     def alignment(self, best: Attempt) -> Alignment:
