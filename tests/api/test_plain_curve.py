@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.optimize
+from bench.studies.scipy_calls import CURVES, OTHERS
 
 import problm
 from problm.api import curve_fit as front
@@ -287,3 +288,22 @@ def test_ctrl_c_returns_the_best_point():
         popt, _ = problm.curve_fit(slow, x, y)
     start = np.ones(3)
     assert np.sum((rise(x, *popt) - y) ** 2) < np.sum((rise(x, *start) - y) ** 2)
+
+
+def test_calls_of_many_points_are_at_most_those_of_minpack():
+    calls = {scipy.optimize.curve_fit: 0, problm.curve_fit: 0}
+    for curve in (*CURVES.values(), *OTHERS.values()):
+        rng = np.random.default_rng(7)
+        x = np.linspace(*curve.range, 10_000)
+        y = curve.f(x, *curve.truth) + 0.1 * rng.standard_normal(x.size)
+        found = {}
+        for solver in calls:
+
+            def counted(x, *theta, solver=solver, curve=curve):
+                calls[solver] += np.size(x)
+                return curve.f(x, *theta)
+
+            found[solver], pcov = solver(counted, x, y, curve.start)
+        apart = np.abs(found[scipy.optimize.curve_fit] - found[problm.curve_fit]) / np.sqrt(np.diag(pcov))
+        assert apart.max() < 1e-3
+    assert calls[problm.curve_fit] < calls[scipy.optimize.curve_fit]

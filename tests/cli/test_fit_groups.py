@@ -136,6 +136,20 @@ def test_groups_of_a_workbook_by_their_labels(protocol, model):
     assert "'A1' is not a number" in done.stderr
 
 
+def test_groups_of_a_parquet_file_by_their_labels(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    x, rng = np.tile(np.linspace(0.1, 8.0, 60), 2), np.random.default_rng(0)
+    labels = np.repeat(["cold", "warm"], 60)
+    y = 5.0 * np.exp(-x / np.where(labels == "cold", 3.0, 1.0)) + 0.01 * rng.standard_normal(x.size)
+    table = arrow.table({"sample": arrow.array(labels).dictionary_encode(), "t": x, "y": y})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    done = run("fit", "t.parquet", "-m", "y ~ h*exp(-t/decay)", "--group", "sample", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    groups = json.loads((tmp_path / "out" / "result.json").read_text())["groups"]
+    assert list(groups) == ["cold", "warm"]
+    np.testing.assert_allclose([g["parameters"]["decay"]["value"] for g in groups.values()], [3.0, 1.0], rtol=0.02)
+
+
 def test_names_that_are_nearly_those_of_ready_made_models(plate):
     done = run("fit", "plate.csv", "-m", "resp ~ gaussian + constant", "--no-output", cwd=plate)
     assert done.returncode == 2

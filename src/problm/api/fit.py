@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,22 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.column_names import with_words
 from ..data.sources import is_stored
-from ..data.tables import column_names, read_columns
 from ..inference.doubts import SERIOUS, doubts, sample
 from ..inference.estimate import by_name
 from ..inference.fit import Fit
 from ..models import expression as ex
 from ..models.first_guess import alternatives
-from ..models.formula import formula
 from ..models.model import Model
 from ..models.ties import Ties
 from ..solver.result import Result, Status
 from ..support.array_kinds import refuse_units
-from . import arguments as inputs
 from .curve import standard_deviations
 from .curve_fit import fit as fit_curve
+from .table_columns import checked, columns_of
 
 Array = NDArray[np.float64]
 
@@ -104,7 +100,7 @@ def fit(
         y, sigma, absolute_sigma = standard_deviations(y, sigma, absolute_sigma)
     if y is not None and np.iscomplexobj(y):
         return _fit_complex(model, x, y, sigma, absolute_sigma, p0, bounds, fixed, ties, loss, options)
-    model, x, y, sigma, x_sigma = _columns(model, x, y, sigma, x_sigma)
+    model, x, y, (sigma, x_sigma) = columns_of(model, x, y, {"sigma": sigma, "x_sigma": x_sigma})
     if options.get("nan_policy") == "omit":
         x, y, sigma = _without_nan(x, y, sigma)
     names = _names(model, p0)
@@ -156,7 +152,7 @@ def _fit_complex(model: Any, x: Any, y: Any, sigma: Any, absolute: bool, p0: Any
 
     if isinstance(model, str | Model):
         raise TypeError("model: formulas are real; complex data need a function f(x, *parameters)")
-    function, points, values, spread = stacked(_checked(model), x, y, sigma, _names(model, p0))
+    function, points, values, spread = stacked(checked(model), x, y, sigma, _names(model, p0))
     found = fit(function, points, values, sigma=spread, absolute_sigma=absolute, p0=p0, bounds=bounds, fixed=fixed,
                 ties=ties, loss=loss, **options)  # fmt: skip
     return as_complex(found, model)
@@ -218,79 +214,6 @@ def _start(
     return start
 
 
-def _columns(model: Any, x: Any, y: Any, sigma: Any, x_sigma: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """The model and arrays, taken from a table's columns if a table is given."""
-    if y is not None:
-        model = formula(model) if isinstance(model, str) else model
-        if isinstance(x, tuple | list) and len(x) and np.ndim(x[0]):
-            x = np.stack([np.asarray(v, dtype=np.float64) for v in x])
-        if not is_stored([x, y], None):
-            x, y = x if hasattr(x, "columns") else np.asarray(x), np.asarray(y)
-        return _checked(model), x, y, sigma, x_sigma
-    path = x if isinstance(x, str | os.PathLike) else None
-    if path is not None:
-        x = dict.fromkeys(column_names(path))  # only those that are needed are read: others may hold text
-    present = [str(c) for c in (x.columns if hasattr(x, "columns") else x if isinstance(x, Mapping) else ())]
-    if not present:
-        raise TypeError("y is needed, or a table (data frame or mapping of columns) in place of x")
-    named: dict[str, str] = {}
-    if isinstance(model, str):
-        model, named = with_words(model, present)
-        present = [*present, *named]
-        _, mark, right = model.partition("~")
-        if not mark:
-            raise ValueError(f"model: name the column to fit on the left, such as {present[-1] + ' ~ ' + model!r}")
-        words = formula(right, variables=()).parameters
-        chosen = [w for w in words if w in present]
-        if not chosen:
-            raise ValueError(f"model: none of {', '.join(words)} is a column; there are {', '.join(present)}")
-        model = formula(model, variables=chosen)
-    model = _checked(model)
-    wanted = (
-        _wanted(model, [c for c in present if not any(isinstance(s, str) and c == s for s in (sigma, x_sigma))])
-        if isinstance(model, Model)
-        else ()
-    )
-    missing = [str(n) for n in wanted if n not in present]
-    if not wanted or missing:
-        raise ValueError(f"the table has the columns {', '.join(present)}; the model needs {', '.join(missing)}")
-
-    if path is not None:
-        needed = [*map(str, wanted), *(s for s in (sigma, x_sigma) if isinstance(s, str) and s in present)]
-        x = read_columns(path, [named.get(n, n) for n in needed])
-
-    def column(name: str) -> Array:
-        return inputs.column(f"column {name!r}", x[named.get(name, name)]).astype(np.float64)
-
-    def deviations(called: str, given: Any) -> Any:
-        if not isinstance(given, str):
-            return given
-        if given not in present:
-            raise ValueError(f"{called}: {given!r} is not a column; there are {', '.join(present)}")
-        return column(given)
-
-    arrays = [column(str(n)) for n in wanted]
-    return (
-        model, arrays[0] if len(arrays) == 2 else np.stack(arrays[:-1]), arrays[-1], deviations("sigma", sigma),
-        deviations("x_sigma", x_sigma),
-    )  # fmt: skip
-
-
-def _wanted(model: Model, present: Sequence[str]) -> tuple[str, ...]:
-    """Columns of the variables and of the response; by position where the model does not name the response."""
-    if model.response is not None:
-        return (*model.variables, model.response)
-    others = [c for c in present if c not in model.variables]
-    if len(others) == 1:
-        return (*model.variables, others[0])
-    if len(present) == len(model.variables) + 1:
-        return tuple(present)
-    raise ValueError(
-        f"the model does not name the column to fit, and the table has the columns {', '.join(present)}: pass x and y, "
-        f"or only the columns of {', '.join(model.variables)} and of the response, in this order"
-    )
-
-
 def _without_nan(x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any]:
     """The rows without a NaN, so that residuals, bootstraps and plots use the rows that were fitted."""
     each = sigma is not None and np.ndim(sigma) == 1
@@ -302,12 +225,6 @@ def _without_nan(x: Any, y: Any, sigma: Any) -> tuple[Any, Any, Any]:
         good &= np.isfinite(np.asarray(sigma, dtype=np.float64))
     chosen = x[good] if hasattr(x, "iloc") else np.asarray(x)[..., good]
     return chosen, np.asarray(y)[good], np.asarray(sigma)[good] if each else sigma
-
-
-def _checked(model: Any) -> Any:
-    if not callable(model):
-        raise TypeError(f"model must be a formula, a model or a function, got {type(model).__name__}")
-    return model
 
 
 def _names(model: Any, p0: Any) -> tuple[str, ...]:

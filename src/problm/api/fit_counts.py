@@ -18,12 +18,12 @@ from ..inference.estimate import by_name
 from ..inference.fit import Fit
 from ..models import expression as ex
 from ..models.expression import Expression
-from ..models.formula import formula
 from ..models.model import Model
 from ..models.ties import Ties
 from ..solver.result import Result
 from .fit import bounds_of, mask_of
 from .least_squares import least_squares
+from .table_columns import columns_of
 
 _LEAST = 1e-9
 """Smallest expected count: the likelihood is zero where a model is not positive."""
@@ -45,7 +45,7 @@ def deviance(f: Expression, y: Expression) -> Expression:
 def fit_counts(
     model: Any,
     x: Any,
-    counts: Any,
+    counts: Any = None,
     *,
     trials: Any = None,
     p0: Any = None,
@@ -59,10 +59,11 @@ def fit_counts(
     ----------
     model : str or model
         A formula or a ready-made model of the expected counts; with ``trials`` of the probability.
-    x : (N,) or (k, N) array_like
+    x : (N,) or (k, N) array_like, or a table
+        Without ``counts``: a table, as for `problm.fit`, with the columns that the formula names.
     counts : (N,) array_like
         Whole numbers, at least 0.
-    trials : int or (N,) array_like, optional
+    trials : int, (N,) array_like, or the name of a column, optional
         Numbers of trials, of which ``counts`` succeeded: the likelihood is binomial.
     p0, bounds, fixed
         As for `problm.fit`; starts that are not given are guessed.
@@ -88,7 +89,7 @@ def fit_counts(
     >>> print(problm.fit_counts("1/(1 + exp(-k*(x - m)))", x, dead, trials=20).params["m"])
     m = 5.055 ± 0.036
     """
-    model = formula(model) if isinstance(model, str) else model
+    model, x, counts, (trials,) = columns_of(model, x, counts, {"trials": trials})
     if not isinstance(model, Model) or model.body is None:
         raise TypeError("fit_counts needs a formula or a ready-made model")
     y = np.asarray(counts, dtype=np.float64).ravel()

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ..inference.fit import Fit
 from ..models import expression as ex
-from ..models.formula import formula
 from ..models.model import Model
 from ..support.suggest import suggest
 from .fit import fit
+from .table_columns import columns_of
 
 Array = NDArray[np.float64]
 _MOST = 60
@@ -22,7 +22,15 @@ _MOST = 60
 
 
 def fit_groups(
-    model: Any, x: Any, y: Any, groups: Any, *, shared: Sequence[str] = (), p0: Any = None, **options: Any
+    model: Any,
+    x: Any,
+    y: Any = None,
+    groups: Any = None,
+    *,
+    shared: Sequence[str] = (),
+    sigma: Any = None,
+    p0: Any = None,
+    **options: Any,
 ) -> Fit:
     """Fit several groups of data together.
 
@@ -31,14 +39,17 @@ def fit_groups(
     model : str or model
         A formula or a ready-made model of one variable.
     x, y : (N,) array_like
-    groups : (N,) array_like
+        Or a table in place of x, as for `problm.fit`, with the columns that the formula names.
+    groups : (N,) array_like, or the name of a column
         The group of each point: numbers or names, at most 60 different ones.
     shared : sequence of str
         Parameters that all groups share. The others are fitted per group, and are called ``name_group``.
+    sigma : number, (N,) array_like, or the name of a column
+        Standard deviations of y.
     p0 : mapping, optional
         Start values by parameter name; by default guessed for each group.
     **options
-        Options of `problm.fit`: sigma, absolute_sigma, bounds, fixed, ties, loss, ...
+        Options of `problm.fit`: absolute_sigma, bounds, fixed, ties, loss, ...
 
     Returns
     -------
@@ -58,7 +69,10 @@ def fit_groups(
     >>> print(fit.params["h_c"])
     h_c = 3.9964 ± 0.0092
     """
-    model = formula(model) if isinstance(model, str) else model
+    if groups is None:
+        raise TypeError("groups is needed: the group of each point, or the name of a column of the table")
+    given = {"groups": groups, "sigma": sigma}
+    model, x, y, (groups, sigma) = columns_of(model, x, y, given, labels=("groups",))
     if not isinstance(model, Model) or model.body is None or len(model.variables) != 1:
         raise TypeError("fit_groups needs a formula or a ready-made model of one variable")
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
@@ -76,7 +90,8 @@ def fit_groups(
     for name in p0 or {}:
         if name not in start:
             raise ValueError(f"p0: there is no parameter {name!r}{suggest(name, start)}")
-    return fit(joint, np.stack([x, codes.astype(np.float64)]), y, p0={**start, **(p0 or {})}, **options)
+    return fit(joint, np.stack([x, codes.astype(np.float64)]), y, sigma=sigma, p0={**start, **(p0 or {})},
+               **options)  # fmt: skip
 
 
 def joined(model: Model, labels: Sequence[str], shared: Sequence[str], own: Sequence[str]) -> Model:

@@ -35,7 +35,7 @@ from ..problems.row_wise import tried_rows
 from ..problems.rows import CompiledModel
 from ..solver import rules
 from ..solver.options import Options
-from ..solver.termination import DIGITS, LAST_DIGITS
+from ..solver.termination import DIGITS, last_digits
 from ..support.differences import EPS, usual_step
 from ..support.products import dot, times
 
@@ -45,10 +45,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)
 _STEP = usual_step("2-point", EPS)
-_LIMITS = (
-    rules.SMALL_CHANGE, 0.0, DIGITS, DIGITS**2, REFINE, NEAR, float(Options.max_iter - 1), LAST_DIGITS, 0.0,
-)  # fmt: skip
-"""As of `problm.solver.compiled.advance.propose`, with the default options of `problm.curve_fit`."""
 _LOOKS = 2
 """Number of steps after which the function is looked at, whether it is linear in its parameters."""
 _SHARE = 1e-6
@@ -109,7 +105,7 @@ def plain_fit(
         normal = curve.begin(start)
         if not math.isfinite(normal.cost + sum(normal.gradient.tolist())):
             return None
-        steps = Steps(n, dim, normal.cost, _LIMITS)
+        steps = Steps(n, dim, normal.cost, _limits(n))
         steps.take(start, normal, curve.linearized, curve.cost)
     except NotPlain:
         return None
@@ -124,6 +120,12 @@ def plain_fit(
         raise
     found = _ended(steps, absolute, None if curve.left is None else curve.normal)
     return None if linear and type(found) is not tuple else found
+
+
+def _limits(n: int) -> tuple[float, ...]:
+    """As of `problm.solver.compiled.advance.propose`, with the default options of `problm.curve_fit`."""
+    most = float(Options.max_iter - 1)
+    return rules.SMALL_CHANGE, 0.0, DIGITS, DIGITS**2, REFINE, NEAR, most, last_digits(n), 0.0
 
 
 def looks_linear(f: Callable[..., Any], x: Array, theta: Array) -> bool:
@@ -178,7 +180,7 @@ def _compiled_fit(
         normal = problem.linearize(start, 0, problem.n, outer=False, costs=None)
         if not math.isfinite(normal.cost + sum(normal.gradient.tolist())):
             return None
-        steps = Steps(problem.n, len(start), normal.cost, _LIMITS)
+        steps = Steps(problem.n, len(start), normal.cost, _limits(problem.n))
         take(steps, compiled, start, normal)
     return _ended(steps, absolute)
 
@@ -198,7 +200,7 @@ def _ended(steps: Steps, absolute: bool, linear: Normal | None = None) -> tuple[
     elif normal is None or not steps.count:
         return steps
     elif not rules.gradient_vanishes(steps.decrement, cost / n, DIGITS, steps.last_decrement):
-        if not rules.one_step_left(steps.decrement, cost / n, steps.last_decrement, LAST_DIGITS, steps.agreed):
+        if not rules.one_step_left(steps.decrement, cost / n, steps.last_decrement, last_digits(n), steps.agreed):
             return steps
         x, cost = x + steps.gauss_newton, cost - n * steps.decrement
     covariance, singular = inverse_spd(normal.hessian)
@@ -258,7 +260,8 @@ class PlainCurve:
     def cost(self, theta: Array) -> float:
         """The cost of a trial."""
         self._trial = r = self._residuals(list(theta))
-        return 0.5 * dot(r, r)
+        self._cost = 0.5 * dot(r, r)
+        return self._cost
 
     def linearized(self, theta: Array) -> Normal | None:
         """Sums at the last trial; None if the step to it leads to the minimum of a linear function."""
@@ -270,11 +273,14 @@ class PlainCurve:
                 raise NotPlain
         return self._normal(theta)
 
-    def _residuals(self, theta: list[Any]) -> Array:
+    def _values(self, theta: list[Any]) -> Array:
         values = self.f(self.x, *theta)
-        if type(values) is not np.ndarray or values.dtype is not _DOUBLE or values.shape != self.shape:
-            raise NotPlain
-        r: Array = values - self.y
+        if type(values) is np.ndarray and values.dtype is _DOUBLE and values.shape == self.shape:
+            return values
+        raise NotPlain
+
+    def _residuals(self, theta: list[Any]) -> Array:
+        r: Array = self._values(theta) - self.y
         if self.sigma is not None:
             r /= self.sigma
         return r
@@ -282,20 +288,24 @@ class PlainCurve:
     def _normal(self, theta: Array) -> Normal:
         r = self._trial
         j = self._differences(theta, r) if self.jac is None else self._jacobian(theta)
-        normal = Normal(len(r), 0.5 * dot(r, r), times(j, r), times(j, j.T), compiled=CompiledCholesky)
+        normal = Normal(len(r), self._cost, times(j, r), times(j, j.T), compiled=CompiledCholesky)
         self.normal, self._point = normal, (theta, r, j)
         return normal
 
     def _differences(self, theta: Array, r: Array) -> Array:
         """Transposed Jacobian (d, n) by forward differences, as by `problm.support.differences.forward`."""
-        j, at, widths = np.empty((len(theta), len(r))), list(theta), []
-        usual = [_STEP * max(abs(t), least) for t, least in zip(theta.tolist(), self._least, strict=True)]
-        for a, (here, step) in enumerate(zip(theta.tolist(), _lengths(theta) if self.linear else usual, strict=True)):
-            to = here + step
-            moved = at.copy()
-            moved[a] = np.float64(to)
-            widths.append(to - here)
-            np.subtract(self._residuals(moved), r, out=j[a])
+        j, at, here, widths = np.empty((len(theta), len(r))), list(theta), theta.tolist(), []
+        lengths = [_STEP * max(abs(t), least) for t, least in zip(here, self._least, strict=True)]
+        for a, step in enumerate(_lengths(theta) if self.linear else lengths):
+            to, kept = here[a] + step, at[a]
+            widths.append(to - here[a])
+            at[a] = np.float64(to)
+            j[a] = self._values(at)
+            at[a] = kept
+        j -= self.y
+        if self.sigma is not None:
+            j /= self.sigma
+        j -= r
         j /= np.array(widths)[:, None]
         return j
 

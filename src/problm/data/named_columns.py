@@ -34,8 +34,7 @@ def chosen_columns(model: Any, data: Any) -> Any:
     if data is None or isinstance(data, (tuple, list, np.ndarray)):
         return data
     frame = type(data).__module__.partition(".")[0] in _FRAMES
-    if frame and type(data).__name__ == "LazyFrame":
-        raise TypeError("data is a polars LazyFrame: pass data.collect(), or the path of the files that it scans")
+    refuse_lazy(data)
     if frame and hasattr(data, "columns"):
         names = list(getattr(data, "column_names", None) or data.columns)
         data = {str(name): data[name] for name in names}
@@ -56,6 +55,12 @@ def chosen_columns(model: Any, data: Any) -> Any:
     from .readers import ParquetRows
 
     return ParquetRows(data, wanted)
+
+
+def refuse_lazy(data: Any) -> None:
+    """Raise for a plan of polars, which has no rows yet."""
+    if type(data).__module__.partition(".")[0] == "polars" and type(data).__name__ == "LazyFrame":
+        raise TypeError("data is a polars LazyFrame: pass data.collect(), or the path of the files that it scans")
 
 
 def _names(data: Any) -> list[str] | None:

@@ -23,6 +23,7 @@ from ..support.npy import sound_parquet
 from ..support.suggest import suggest
 from .columns import Source
 from .isolated import process
+from .isolated.worker import LONGEST_LABEL, MOST
 from .npy_rows import NpyRows, read_plane
 from .text import TextTable
 
@@ -70,12 +71,14 @@ def column_names(path: str | os.PathLike[str], how: Reading = Reading()) -> tupl
 
 
 def text_columns(path: str | os.PathLike[str], how: Reading = Reading()) -> frozenset[str]:  # noqa: B008 (frozen)
-    """Names of the columns that hold text, judged by the first rows; of text files and Excel."""
+    """Names of the columns that hold text, judged by the first rows; of text files, Excel and Parquet."""
     path = Path(path)
     kind = _kind(path)
     if kind == "text":
         layout = TextTable(path, MAX_BYTES, how.delimiter, how.decimal).layout
         return frozenset(layout.names[k] for k in layout.texts if k < len(layout.names))
+    if kind == "parquet":
+        return frozenset(field.name for field in _parquet(path).schema_arrow if _holds_text(field.type))
     return process.contents(path, kind, how.part, how.image).texts if kind == "excel" else frozenset()
 
 
@@ -149,7 +152,7 @@ def read_columns(
 
 
 def read_labels(path: str | os.PathLike[str], name: str, how: Reading = Reading()) -> Array:  # noqa: B008 (frozen)
-    """A column as labels of groups: text in text files and Excel, numbers elsewhere; (N,)."""
+    """A column as labels of groups, (N,): text in text files, text or numbers in Excel and Parquet, else numbers."""
     path = Path(path)
     kind = _kind(path)
     if kind == "text":
@@ -162,6 +165,8 @@ def read_labels(path: str | os.PathLike[str], name: str, how: Reading = Reading(
         if not np.isin(numbers, np.arange(len(found.labels))).all():
             raise ValueError(f"{path}: column {name!r} cannot be read as labels")
         return np.array(found.labels)[numbers.astype(np.int64)]
+    if kind == "parquet" and name in text_columns(path):
+        return _parquet_labels(path, name)
     return read_columns(path, [name], part=how.part, image=how.image)[name]
 
 
@@ -208,13 +213,44 @@ def _fits(path: Path, rows: int, columns: int, needed: int, max_bytes: int) -> N
         )
 
 
-def _parquet(path: Path) -> Any:
+def _parquet(path: Path, labels: Sequence[str] = ()) -> Any:
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise ImportError("Parquet files need PyArrow: pip install 'problm[big]'") from error
     with sound_parquet(path):
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, read_dictionary=list(labels))
+
+
+def _holds_text(kind: Any) -> bool:
+    """Whether a type of PyArrow is text, each value by itself or as a number in a list of categories."""
+    import pyarrow.types as t
+
+    kind = kind.value_type if t.is_dictionary(kind) else kind
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+
+
+def _parquet_labels(path: Path, name: str) -> Array:
+    """A column of text, of which only the different labels are unpacked."""
+    file = _parquet(path, [name])
+    about, found, each = file.metadata, [np.zeros(0, dtype=np.int64)], dict[str, int]()
+    k = [about.schema.column(i).path for i in range(about.num_columns)].index(name)
+    packed = [about.row_group(i).column(k).total_uncompressed_size for i in range(about.num_row_groups)]
+    if max(sum(packed), about.num_rows) > explained(path.stat().st_size):
+        raise ValueError(f"{path}: its bytes do not explain the {about.num_rows:,} labels that are announced")
+    with sound_parquet(path):
+        for batch in file.iter_batches(columns=[name]):
+            column = batch.column(0)
+            if column.null_count:
+                raise ValueError(f"{path}: column {name!r}: some labels are missing")
+            texts = column.dictionary.to_pylist()
+            if max(map(len, texts), default=0) > LONGEST_LABEL or len({*each, *texts}) > MOST:
+                raise ValueError(
+                    f"{path}: column {name!r}: at most {MOST:,} different labels of {LONGEST_LABEL} characters are read"
+                )
+            numbers = [each.setdefault(text, len(each)) for text in texts]
+            found.append(np.array(numbers, dtype=np.int64)[np.asarray(column.indices)])
+    return np.array(list(each))[np.concatenate(found)]
 
 
 def _read_parquet(path: Path, wanted: list[str], max_bytes: int) -> dict[str, Array]:

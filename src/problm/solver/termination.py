@@ -18,7 +18,7 @@ bound
     The step from here is the last one, because a sample of the rows bounds what it leaves (`problm.solver.short_end`).
     Where no sample can be evaluated: with the square root c of the contraction between the last two linearisations over
     all residuals, the distance after the step, ``c / (1 - c) distance``, is below half of `TOLERANCE` (few rows: its
-    cosine is below half of `LAST_DIGITS`, if such a certificate is asked for). The step is taken without another pass.
+    cosine is below half of `last_digits`, if such a certificate is asked for). The step is taken without another pass.
 
 If steps keep gaining next to nothing, or no step lowers the cost, the model and its distance may be wrong (a Jacobian
 that is singular at the minimum, rounding, a wrong derivative). `problm.solver.verification` then measures slope and
@@ -44,6 +44,14 @@ LAST_DIGITS = 1e-7
 """Twice the cosine that the bound of a last step over few rows may leave. With 1e-5 the parameters of twelve curves of
 200 to 10,000 points were still closer to the minimum than those of MINPACK, but Chwirut1 of NIST's lost three of its
 correct digits, and with 1e-6 Nelson, by differences, one."""
+MANY_POINTS, MANY_DIGITS = 5_000, 1e-5
+"""Number of rows from which the time of a fit is that of its calls of the function, and the same limit from there on:
+the parameters are then still closer to the minimum than MINPACK's, and some 1e-5 standard errors away."""
+
+
+def last_digits(n: int) -> float:
+    """Twice the cosine that the bound of a last step over n rows, which are few, may leave."""
+    return LAST_DIGITS if n < MANY_POINTS else MANY_DIGITS
 
 
 @dataclass(slots=True)
@@ -81,7 +89,8 @@ class Termination:
         if gtol is None:
             gtol = DIGITS if few else TOLERANCE / math.sqrt(freedom)
         certificate = options.certificate or ("gradient" if few else "bound")
-        bounded = 0.0 if certificate == "gradient" or options.gtol is not None else LAST_DIGITS if few else gtol
+        last = last_digits(problem.n) if few else gtol
+        bounded = 0.0 if certificate == "gradient" or options.gtol is not None else last
         return cls(options.ftol, options.xtol, gtol, freedom, problem.cost_bound, few, bounded)
 
     def stepped(

@@ -19,12 +19,12 @@ from ...inference.estimate import by_name
 from ...inference.fit import Fit
 from ...models import expression as ex
 from ...models.expression import Expression
-from ...models.formula import formula
 from ...models.model import Model
 from ...models.ties import Ties
 from ...solver.result import Result
 from ..fit import bounds_of, mask_of
 from ..least_squares import least_squares
+from ..table_columns import columns_of
 
 _FAR = -5.0
 """z below which an expansion replaces the error function, which underflows."""
@@ -46,9 +46,9 @@ def limit_residual(z: Expression) -> Expression:
 def fit_censored(
     model: Any,
     x: Any,
-    y: Any,
-    limit: Any,
-    sigma: Any,
+    y: Any = None,
+    limit: Any = None,
+    sigma: Any = None,
     *,
     p0: Any = None,
     bounds: Any = None,
@@ -61,12 +61,13 @@ def fit_censored(
     ----------
     model : str or model
         A formula or a ready-made model.
-    x : (N,) or (k, N) array_like
+    x : (N,) or (k, N) array_like, or a table
+        Without ``y``: a table, as for `problm.fit`, with the columns that the formula names.
     y : (N,) array_like
         Measured values, or limits.
-    limit : (N,) array_like
+    limit : (N,) array_like, or the name of a column
         0 where y was measured, -1 where the value is at most y, and 1 where it is at least y.
-    sigma : number or (N,) array_like
+    sigma : number, (N,) array_like, or the name of a column
         Standard deviations, in the units of y.
     p0, bounds, fixed
         As for `problm.fit`; starts that are not given are guessed, with limits taken as values.
@@ -90,7 +91,10 @@ def fit_censored(
     >>> print(fit.params["b"])
     b = 0.999 ± 0.011
     """
-    model = formula(model) if isinstance(model, str) else model
+    for name, value in (("limit", limit), ("sigma", sigma)):
+        if value is None:
+            raise TypeError(f"{name} is needed")
+    model, x, y, (limit, sigma) = columns_of(model, x, y, {"limit": limit, "sigma": sigma})
     if not isinstance(model, Model) or model.body is None:
         raise TypeError("fit_censored needs a formula or a ready-made model")
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64).ravel()
