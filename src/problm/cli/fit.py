@@ -65,6 +65,18 @@ def command(
     absolute_sigma: Annotated[
         bool, typer.Option("--absolute-sigma", help="Sigma is in the response's units, not only relative.")
     ] = False,
+    x_sigma: Annotated[
+        str | None,
+        typer.Option(
+            "--x-sigma", help="Standard deviations of the variables, with commas between: columns or numbers."
+        ),
+    ] = None,
+    censored: Annotated[
+        str | None,
+        typer.Option(
+            "--censored", help="Values beyond a limit, '<0.2' or '>4.5'; or a column: -1 at most, 1 at least."
+        ),
+    ] = None,
     variables: Annotated[
         str | None,
         typer.Option("--variables", help="Names that are data; default: those that are columns. For peaks: x,y."),
@@ -136,6 +148,9 @@ def command(
     data = Input(file, Reading(delimiter, decimal, part, image), sigma, nan, max_memory, cluster)
     if (model is None) == (peaks is None):
         raise Bad('give a formula, --model "y ~ a*exp(-b*x) + c", or --peaks auto')
+    errors = x_sigma, censored
+    if any(errors) and (model is None or group or accuracy):
+        raise Bad("--x-sigma and --censored need --model, without --group and --accuracy")
     if group is not None:
         if model is None or fix or accuracy:
             raise Bad("--group needs --model, without --fix and --accuracy")
@@ -146,11 +161,18 @@ def command(
     with in_options(), voice.progress() as progress:
         options["callback"] = progress
         if peaks is not None:
-            from .fit_peaks import fit_peaks
+            from .fit_kinds import fit_peaks
 
             if start or bounds or fix or accuracy:
                 raise Bad("--peaks finds its own starts and bounds: leave out --start, --bounds, --fix and --accuracy")
             found, rows = fit_peaks(data, peaks, variables, absolute, options)
+        elif any(errors):
+            from .fit_kinds import fit_errors
+
+            found, rows = fit_errors(
+                data, str(model), variables, errors, lambda m: starts(m, start, bounds, fix), absolute, options
+            )
+            absolute = found.absolute_sigma
         else:
             options["accuracy"] = accuracy
             options["progress"] = options.pop("callback") or False  # also within a pass over a large file
@@ -180,7 +202,7 @@ _ARGUMENTS = {
     "f_scale": "--f-scale", "max_iter": "--max-iter", "max_time": "--max-time", "max_memory": "--max-memory",
     "nan_policy='omit'": "--nan omit", "p0": "--start", "rng": "--seed", "acceptance": "--acceptance",
     "absolute_sigma": "--absolute-sigma", "client": "--cluster", "bounds": "--bounds", "accuracy": "--accuracy",
-    "loss": "--loss", "method": "--method",
+    "loss": "--loss", "method": "--method", "x_sigma": "--x-sigma", "sigma": "--sigma",
 }  # fmt: skip
 
 

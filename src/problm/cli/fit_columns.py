@@ -33,8 +33,8 @@ class Input:
     nan: str = "raise"
     max_memory: str | None = None
     cluster: str | None = None
-    group: str | None = None
-    """A column of labels, which is not data of the model."""
+    others: tuple[str, ...] = ()
+    """Columns of labels or errors, which are no data of the model."""
 
     @cached_property
     def names(self) -> list[str]:
@@ -159,7 +159,7 @@ def _named_model(
     for part in parts[1:]:
         model = model + part
     count = len(model.variables)
-    data = [n for n in given.names if n not in (response, given.sigma, given.group) and n not in given.texts]
+    data = [n for n in given.names if n not in (response, given.sigma, *given.others) and n not in given.texts]
     chosen = [given.column(v, "--variables") for v in variables.split(",") if v.strip()] if variables else data[:count]
     if len(chosen) != count:
         raise Bad(f"--model: it has {count} variable{'s' * (count > 1)}; name their columns with --variables")

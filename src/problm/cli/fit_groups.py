@@ -46,7 +46,7 @@ class Groups:
 def read_groups(given: Input, text: str, variables: str | None, group: str) -> Groups:
     """The columns of the model and the labels of the groups."""
     name = given.column(group, "--group")
-    model, columns = split_model(text, replace(given, group=name), variables)
+    model, columns = split_model(text, replace(given, others=(name,)), variables)
     if len(model.variables) != 1:
         raise Bad(f"--group needs a model of one variable; this one has {', '.join(model.variables)}")
     labels = tables.read_labels(given.file, name, given.how)

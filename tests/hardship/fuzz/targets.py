@@ -318,8 +318,9 @@ _VALUES = st.one_of(
     st.floats().map(str),
     st.integers(-(2**70), 2**70).map(str),
 )  # fmt: skip
-_OPTIONS = ["--model", "--sigma", "--variables", "--start", "--bounds", "--fix", "--loss", "--f-scale", "--accuracy",
-            "--method", "--nan", "--max-iter", "--max-memory", "--threads", "--seed"]  # fmt: skip
+_OPTIONS = ["--model", "--sigma", "--x-sigma", "--censored", "--variables", "--start", "--bounds", "--fix", "--loss",
+            "--f-scale", "--accuracy", "--method", "--nan", "--max-iter", "--max-memory", "--threads",
+            "--seed"]  # fmt: skip
 ARGUMENTS = st.tuples(
     st.sampled_from(["fit", "fit", "fit", "homography", "fundamental", "shuffle", "align", "bundle"]),
     st.lists(st.tuples(st.sampled_from(_OPTIONS), _VALUES), max_size=4),

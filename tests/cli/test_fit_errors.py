@@ -1,0 +1,72 @@
+"""``problm fit`` with errors in x, and with values that are only known to lie beyond a limit."""
+
+import json
+
+import numpy as np
+import pytest
+
+import problm
+from tests.helpers.program import call as run
+
+CURVE = "y ~ a*exp(-t/b)"
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    t = np.linspace(0.0, 5.0, 300)
+    y = 3.0 * np.exp(-t) + 0.1 * rng.standard_normal(300)
+    found = {
+        "t (s)": t + 0.05 * rng.standard_normal(300), "dt": rng.uniform(0.03, 0.07, 300), "y": y,
+        "dy": np.full(300, 0.1), "side": np.where(y < 0.2, -1, 0) + (y > 2.5),
+    }  # fmt: skip
+    np.savetxt(tmp_path / "t.csv", np.stack(list(found.values()), 1), "%.17g", ",", header=",".join(found), comments="")
+    return tmp_path, found
+
+
+def fitted(folder, *options):
+    done = run("fit", "t.csv", "-m", CURVE, "--sigma", "dy", *options, "-o", "out", "--force", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    saved = json.loads((folder / "out" / "result.json").read_text())
+    assert (folder / "out" / "fit.png").stat().st_size > 1000
+    assert "t (s)" in (folder / "out" / "report.html").read_text()
+    return saved["x"], saved["standard_errors"]
+
+
+@pytest.mark.parametrize("spread", ["dt", "0.05"])
+def test_errors_in_x(table, spread):
+    folder, c = table
+    sx = c["dt"] if spread == "dt" else 0.05
+    expected = problm.fit("a*exp(-t/b)", c["t (s)"], c["y"], sigma=c["dy"], x_sigma=sx, absolute_sigma=True)
+    values, errors = fitted(folder, "--x-sigma", spread, "--absolute-sigma")
+    np.testing.assert_allclose(values, expected.values, rtol=1e-6)
+    np.testing.assert_allclose(errors, expected.errors, rtol=1e-4)
+
+
+@pytest.mark.parametrize("limits", ["side", "<0.2,>2.5"])
+def test_limits(table, limits):
+    folder, c = table
+    y = c["y"] if limits == "side" else np.clip(c["y"], 0.2, 2.5)
+    expected = problm.fit_censored("a*exp(-t/b)", c["t (s)"], y, c["side"], c["dy"])
+    values, errors = fitted(folder, "--censored", limits)
+    np.testing.assert_allclose(values, expected.values, rtol=1e-6)
+    np.testing.assert_allclose(errors, expected.errors, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--x-sigma", "dt"], "--x-sigma needs --sigma"),
+        (["--sigma", "dy", "--x-sigma", "d"], "--x-sigma: 'd' is not a column"),
+        (["--sigma", "dy", "--x-sigma", "dt,dt"], "one for each of t"),
+        (["--sigma", "dy", "--x-sigma", "-1"], "must not be negative"),
+        (["--sigma", "dy", "--censored", "y"], "column 'y' must hold -1"),
+        (["--sigma", "dy", "--censored", "<low"], "neither a column nor a limit"),
+        (["--sigma", "dy", "--censored", "<1", "--x-sigma", "dt"], "cannot be combined"),
+        (["--sigma", "dy", "--censored", "<1", "--group", "side"], "without --group"),
+    ],
+)
+def test_what_is_wrong_is_named(table, options, message):
+    done = run("fit", "t.csv", "-m", CURVE, *options, "--no-output", cwd=table[0])
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
