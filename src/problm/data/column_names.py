@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..support.suggest import suggest
 
@@ -68,11 +68,6 @@ def word_of(columns: Sequence[str]) -> dict[str, str]:
         taken.add(word)
         words[name] = word
     return words
-
-
-def renamed(columns: Sequence[str], words: Mapping[str, str]) -> list[str]:
-    """The columns of words."""
-    return [words.get(word, word) for word in columns]
 
 
 def _some(names: Sequence[str]) -> str:

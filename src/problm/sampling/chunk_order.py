@@ -81,8 +81,6 @@ class ChunkOrder(DrawnOrder):
         self.fine = fine
         self.segments: list[Segment] = []
         self._chunks: RandomOrder | None = None
-        self.anew = -1
-        """Number of times that the chunks ran out and were drawn again."""
 
     @property
     def drawn(self) -> int:
@@ -146,7 +144,6 @@ class ChunkOrder(DrawnOrder):
         while held < rows or not chosen:
             if self._chunks is None or self._chunks.drawn == self._chunks.n:
                 self._chunks = RandomOrder(len(self.ends), self._rng)
-                self.anew += 1
             at = self._chunks.drawn
             more = self._chunks.indices(at, min(at + missing, self._chunks.n))
             chosen.append(more)

@@ -95,7 +95,6 @@ class Growth:
     _q2: float | None = None
     _last_decrement: float | None = None
     _last_ratio: float = 0.0
-    _predicted: float = 0.0
     _linear: bool = False
     """Whether a long step gained exactly what the model promised: then one step over everything is enough."""
     _noise: float = math.nan
@@ -185,7 +184,6 @@ class Growth:
         """A step was taken with this ratio of actual to predicted decrease."""
         self._last_decrement = system.decrement if first_try else None
         self._last_ratio = ratio
-        self._predicted = predicted
         self._linear = first_try and abs(ratio - 1.0) < _EXACT and predicted > _LONG * system.cost
 
     def failed(self) -> None:
