@@ -101,6 +101,33 @@ def test_the_same_bits_again(client):
     assert a.history.cost == b.history.cost
 
 
+def test_rounds_are_calls_and_tasks_where_these_fail(client, monkeypatch):
+    """Workers answer for partitions that they have without a task; with tasks the answer is the same."""
+    from problm.distributed import dask_cluster
+
+    data = client.persist(lazy())
+    distributed.wait(data)
+    tasks, submit = [], client.submit
+
+    def counted(*args, **kwargs):
+        tasks.append(args[0])
+        return submit(*args, **kwargs)
+
+    monkeypatch.setattr(client, "submit", counted)
+    ours = fit(data, client=client, rng=3, initial_batch=40_000)
+    assert ours.problem.rounds > 3
+    assert not tasks
+
+    async def lost(*args, dask_worker=None):
+        raise KeyError("a partition has just gone")
+
+    monkeypatch.setattr(dask_cluster, "_at_home", lost)
+    again = fit(data, client=client, rng=3, initial_batch=40_000)
+    assert len(tasks) >= 2 * again.problem.rounds
+    assert again.history.cost == ours.history.cost
+    assert again.x.tobytes() == ours.x.tobytes()
+
+
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_worker_is_killed(client, times):
     """With kill -9, in the middle of the solve: the same bits as from an undisturbed cluster of another size."""

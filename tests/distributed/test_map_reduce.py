@@ -261,11 +261,13 @@ def test_partitions_that_do_not_fit_together():
 
 
 def test_shards_follow_the_workers():
-    """Partitions stay where they are, newcomers take their share, and lost ones are asked for one by one."""
+    """Partitions stay where they are if shares are nearly even, newcomers take theirs, lost ones come alone."""
     assert shards_of([["a"], ["b"], ["a"], ["b"]], {"a", "b"}) == [Shard("a", [0, 2]), Shard("b", [1, 3])]
     grown = shards_of([["a"]] * 6, {"a", "b", "c"})
     assert [len(s.indices) for s in grown] == [2, 2, 2]
     assert sorted(i for s in grown for i in s.indices) == list(range(6))
+    uneven = [["a"]] * 11 + [["b"]] * 9  # to send a partition takes longer than what an even share saves
+    assert [len(s.indices) for s in shards_of(uneven, {"a", "b"})] == [11, 9]
     assert shards_of([[], ["a"]], {"a"}) == [Shard("a", [1]), Shard(None, [0])]
     assert shards_of([[]], set()) == [Shard(None, [0])]
 

@@ -1,16 +1,21 @@
 """Dask as three functions: partitions stay on the workers, and late, lost or new workers do not change the answer.
 
-Each worker has a shard, a list of partitions, and gets one task per round. If a worker dies, Dask computes its
-partitions again from their lineage. If it is late, an idle worker computes its shard from the lineage as well, and the
-first answer counts. Workers that join get partitions from the next round on. A round that cannot end raises
+Each worker has a shard, a list of partitions, and gets one call per round. That is no task, which the scheduler would
+plan, record and fetch in three messages, but a function run on the worker that has the partitions, in one of its
+threads: 4 ms instead of 30. If this fails in any way, the shard is asked for by a task. If a worker dies, Dask computes
+its partitions again from their lineage. If it is late, an idle worker computes its shard from the lineage as well, and
+the first answer counts. Workers that join get partitions from the next round on. A round that cannot end raises
 ConnectionError: without workers, without scheduler, or with a closed client nobody will answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any
 
 from ..data.columns import Columns
@@ -24,6 +29,8 @@ _TICK = 0.1
 _LATE = 4.0
 """Multiple of the time of the other answers after which a call is late, if a worker is idle."""
 _LEAST_LATE = 0.5
+_SOON = 0.5
+"""Seconds that a round waits for partitions to be made."""
 _RETRIES = 3
 _UNKNOWN_SIZES = 1024
 """Largest number of groups into which partitions of unknown sizes are joined."""
@@ -70,6 +77,8 @@ class Placed:
     def assign(self, client: Any, workers: set[str]) -> list[Shard]:
         """The shards, assigned anew if workers came or went; before all partitions are made, one by one."""
         if not self.shards or self._assigned != workers or any(shard.worker is None for shard in self.shards):
+            if not self.shards:
+                _made_soon(self.futures)
             where = client.who_has(self.futures)
             owners = [sorted(workers.intersection(where.get(f.key, ()))) for f in self.futures]
             self.shards, self._assigned = shards_of(owners, workers), workers
@@ -146,41 +155,59 @@ class DaskCluster:
 
     def _round(self, function: Function, message: Any, placed: Placed, shards: Sequence[Shard]) -> list[Any]:
         """The answers of all shards; late ones are also computed by idle workers."""
-        from distributed import wait
-
-        calls = [self._submit(function, message, placed, shard) for shard in shards]
-        again: dict[int, Any] = {}
+        calls = [self._start(self._answers(function, message, placed, shard)) for shard in shards]
+        again: dict[int, Future[Any]] = {}
         began, late, count = time.monotonic(), float("inf"), len(calls)
         checked = began
-        while missing := [i for i, call in enumerate(calls) if not (call.done() or _finished(again.get(i)))]:
-            try:
-                wait([calls[i] for i in missing], timeout=_TICK)
-                continue
-            except TimeoutError:
+        try:
+            while missing := [i for i, call in enumerate(calls) if not (call.done() or _finished(again.get(i)))]:
+                if not wait([calls[i] for i in missing], timeout=_TICK).not_done:
+                    continue
                 now = time.monotonic()
-            if now - checked > 10 * _TICK:
-                self._alive()
-                checked = now
-            if len(missing) < count:
-                late, count = max(_LATE * (now - began), _LEAST_LATE), len(missing)
-            if now - began > late and not again:
-                idle = [worker for worker, tasks in self._client.processing().items() if not tasks]
-                again = {i: self._elsewhere(function, message, placed, shards[i], idle) for i in missing if idle}
-        found: list[Any] = self._client.gather([c if c.done() else again[i] for i, c in enumerate(calls)])
-        return found
+                if now - checked > 10 * _TICK:
+                    self._alive()
+                    checked = now
+                if len(missing) < count:
+                    late, count = max(_LATE * (now - began), _LEAST_LATE), len(missing)
+                if now - began > late and not again:
+                    busy = {shards[i].worker for i in missing}
+                    idle = [w for w, tasks in self._client.processing().items() if not (tasks or w in busy)]
+                    if idle:
+                        again = {
+                            i: self._start(self._elsewhere(function, message, placed, shards[i], idle)) for i in missing
+                        }
+            return [call.result() if call.done() else again[i].result() for i, call in enumerate(calls)]
+        finally:
+            for call in (*calls, *again.values()):
+                call.cancel()
 
-    def _submit(self, function: Function, message: Any, placed: Placed, shard: Shard) -> Any:
-        return self._client.submit(
-            _all, function, message, shard.indices, *(placed.futures[i] for i in shard.indices),
+    def _start(self, answers: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Run a coroutine in the client's event loop."""
+        return asyncio.run_coroutine_threadsafe(answers, self._client.loop.asyncio_loop)
+
+    async def _answers(self, function: Function, message: Any, placed: Placed, shard: Shard) -> Any:
+        """The answers of a shard: from the worker that has its partitions, or by a task wherever they are."""
+        futures = [placed.futures[i] for i in shard.indices]
+        if shard.worker is not None:
+            found = await self._client.run(
+                _at_home, function, message, shard.indices, [f.key for f in futures],
+                workers=[shard.worker], on_error="return",
+            )  # fmt: skip
+            if isinstance(answers := found.get(shard.worker), list):
+                return answers
+        task = self._client.submit(
+            _all, function, message, shard.indices, *futures,
             pure=False, workers=None if shard.worker is None else [shard.worker],
             allow_other_workers=shard.worker is not None,
         )  # fmt: skip
+        return await self._client.gather(task)
 
-    def _elsewhere(self, function: Function, message: Any, placed: Placed, shard: Shard, idle: list[str]) -> Any:
+    async def _elsewhere(self, function: Function, message: Any, placed: Placed, shard: Shard, idle: list[str]) -> Any:
         lineages = [_Lineage(placed.lazy[i]) for i in shard.indices]
-        return self._client.submit(
+        task = self._client.submit(
             _all, function, message, shard.indices, *lineages, pure=False, workers=idle, allow_other_workers=True
         )
+        return await self._client.gather(task)
 
 
 class _Lineage:
@@ -194,13 +221,34 @@ class _Lineage:
         return columns
 
 
+def _made_soon(futures: Sequence[Any]) -> None:
+    """Wait for partitions, unless making them takes longer than one task for each."""
+    from distributed import wait as made
+
+    with suppress(TimeoutError):
+        made(futures, timeout=_SOON)
+
+
 def _all(function: Function, message: Any, indices: Sequence[int], *partitions: Any) -> list[tuple[int, Any]]:
     return [function(message, i, partition) for i, partition in zip(indices, partitions, strict=True)]
 
 
-def _finished(call: Any) -> bool:
+async def _at_home(
+    function: Function, message: Any, indices: Sequence[int], keys: Sequence[Any], dask_worker: Any
+) -> list[tuple[int, Any]] | None:
+    """What a worker answers for partitions that it has, in a thread beside its event loop; None if it cannot, so that
+    the call is repeated as a task, which has the means to repair or to tell."""
+    try:
+        partitions = [dask_worker.data[key] for key in keys]
+        loop, threads = asyncio.get_running_loop(), dask_worker.executors["default"]
+        return await loop.run_in_executor(threads, _all, function, message, indices, *partitions)
+    except Exception:
+        return None
+
+
+def _finished(call: Future[Any] | None) -> bool:
     # The second call fails if a lineage leads to data that only the cluster has; then keep waiting for the first.
-    return call is not None and call.status == "finished"
+    return call is not None and call.done() and not call.cancelled() and call.exception() is None
 
 
 def dask_partitions(data: Any) -> Sequence[Any]:

@@ -1,9 +1,13 @@
-"""Which worker evaluates which partitions: those that it has, but none more than its share."""
+"""Which worker evaluates which partitions: those that it has, but none many more than its share."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+_UNEVEN = 1.25
+"""Multiple of its share that a worker keeps: sending a partition takes longer than several passes over it."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ def shards_of(owners: Sequence[Sequence[str]], workers: Collection[str]) -> list
     [Shard(worker='a', indices=[0, 1]), Shard(worker='b', indices=[2]), Shard(worker=None, indices=[3])]
     """
     made = [i for i, names in enumerate(owners) if names]
-    most = -(-len(made) // max(len(workers), 1))
+    even = len(made) / max(len(workers), 1)
+    most = max(math.ceil(even), int(_UNEVEN * even))
     taken: dict[str, list[int]] = {worker: [] for worker in sorted(workers)}
     homeless = []
     for i in made:
