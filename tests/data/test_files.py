@@ -34,7 +34,8 @@ TEXTS = {
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_of_instruments(tmp_path, name, packed):
+def test_text_of_instruments(tmp_path, monkeypatch, name, packed):
+    monkeypatch.setattr("problm.data.text.SHORT", 0)
     text, expected = TEXTS[name]
     content = text if isinstance(text, bytes) else text.encode()
     path = tmp_path / ("a.csv.gz" if packed else "a.csv")

@@ -25,6 +25,7 @@ def write(folder, text, name="data.csv"):
 @pytest.fixture(params=["arrow", "numpy", "line"])
 def reader(request, monkeypatch):
     """Each of the three readers of text by itself."""
+    monkeypatch.setattr("problm.data.text.SHORT", 0)
     if request.param != "arrow":
         monkeypatch.setattr(TextTable, "by_arrow", lambda *a: None)
     if request.param == "line":
@@ -95,6 +96,13 @@ def test_tabs_at_the_ends_of_lines(tmp_path, reader, text, rows):
     columns = read_columns(write(tmp_path, text))
     assert list(columns) == ["x", "y"]
     np.testing.assert_array_equal(np.stack(list(columns.values()), axis=1), rows)
+
+
+def test_short_text_does_not_load_pyarrow(tmp_path, monkeypatch):
+    path = write(tmp_path, "x,y\n" + "1,2\n" * 1000)
+    for name in ("by_arrow", "by_numpy"):
+        monkeypatch.setattr(TextTable, name, None)  # would be called
+    np.testing.assert_array_equal(read_columns(path)["y"], np.full(1000, 2.0))
 
 
 def test_comments_among_the_rows(tmp_path, reader):

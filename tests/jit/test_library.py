@@ -14,6 +14,7 @@ import pytest
 
 from problm import manifolds
 from problm.jit import build, library, types
+from problm.jit.njit import njit
 from problm.jit.seal import check_seal
 from problm.jit.sources import digest
 from tests.helpers.program import unwatched
@@ -293,6 +294,26 @@ print(_halved(np.arange(48, dtype=np.{kind}).reshape(6, 8)).tolist(), "numba" in
     (fast, slow) = (run(made, code, PROBLM_COMPILED=k)[0] for k in "10")
     assert fast.endswith(" False")
     assert slow == fast.replace(" False", " True")
+
+
+@njit(types.float64(types.float64))
+def _half(x):
+    return 0.5 * x
+
+
+@njit(types.float64(types.float64))
+def _quarter(x):
+    return _half(_half(x))
+
+
+def test_what_a_caller_needs_is_compiled_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "FUNCTIONS", [_quarter, _half])
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    (piece,) = build._compile(tmp_path, [build.name_of(_quarter.py_func)])
+    assert piece.name.endswith("_quarter")
+    monkeypatch.setattr(type(_half), "plain_dispatcher", None)  # would compile once more
+    (kept,) = build._compile(tmp_path, [build.name_of(_half.py_func)])
+    assert {p.stem for p in tmp_path.glob("*.o")} == {piece.key, kept.key}
 
 
 def test_all_functions_of_a_library_are_found(made):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import numba
+import numpy as np
 import pytest
 
 import problm.jit.njit
@@ -31,6 +33,23 @@ def test_no_writable_cache_folder(monkeypatch, caplog):
 def test_a_mistake_in_the_function_is_still_an_error():
     with pytest.raises(Exception, match="nonsense"):
         problm.jit.njit.njit(types.float64(types.float64))(lambda x: nonsense)(1.0)  # noqa: F821
+
+
+def _filled(x):
+    y = np.zeros(3)
+    y[:] = x
+    return y[0]
+
+
+def test_shapes_that_do_not_fit_are_told_briefly(tmp_path, monkeypatch):
+    """Numba's message with both shapes doubles the time of compiling; the user's own functions keep it."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    ours = problm.jit.njit.njit(types.float64(types.Array(types.float64, 1, "C")))(_filled)
+    assert ours(np.ones(3)) == 1.0
+    with pytest.raises(ValueError, match="an array of another shape"):
+        ours(np.ones(2))
+    with pytest.raises(ValueError, match=r"\(3,\).*\(2,\)"):
+        numba.njit(_filled)(np.ones(2))
 
 
 def test_compiling_is_announced_once(monkeypatch, caplog, tmp_path):

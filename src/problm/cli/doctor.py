@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 import platform
 import sys
@@ -66,9 +64,11 @@ def collect() -> dict[str, dict[str, str]]:
 
 
 def _version(package: str) -> str:
+    from importlib import metadata  # loads the modules of e-mail
+
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return "missing"
 
 

@@ -1,9 +1,9 @@
 """Delimited text: CSV and its relatives as instruments and spreadsheets write them.
 
-Rows are read by PyArrow if it is installed (about 30 million numbers per second), else by NumPy's parser (a few
-million). What they cannot parse is read again, line by line, by a strict reader that either handles it (comments among
-the rows, missing values) or names the wrong line and column. Packed text (``.gz``) and UTF-16 are unpacked into memory,
-never more than the size of the file explains.
+A strict reader goes line by line: it handles comments among the rows and missing values, and names the wrong line and
+column. It reads short files (a million numbers per second: PyArrow takes longer to load), and what the fast readers
+cannot parse: PyArrow if it is installed (about 30 million numbers per second), else NumPy's parser (a few million).
+Packed text (``.gz``) and UTF-16 are unpacked into memory, never more than the size of the file explains.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from .layout import (
 
 Array = NDArray[Any]
 MAX_COLUMNS = 10_000
+SHORT = 1 << 19
+"""Bytes of text that are read line by line at once, which takes 20 ms at most."""
 _HEAD = 1 << 20
 """Bytes from which the layout is told, and characters of a line."""
 _LONGEST_LABEL = 200
@@ -169,9 +171,11 @@ class TextTable:
             )
         places = {name: k for k, name in enumerate(layout.names)}
         at = [places[name] for name in wanted]
-        table = self.by_arrow(at) if layout.delimiter is not None else None
-        if table is None:
-            table = self.by_numpy(at)
+        table = None
+        if size > SHORT:
+            table = self.by_arrow(at) if layout.delimiter is not None else None
+            if table is None:
+                table = self.by_numpy(at)
         if table is None:
             table = self.by_line(at)
         if len(table[0]) == 0:

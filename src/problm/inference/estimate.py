@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..models.ties import Ties
 from ..report.numbers import with_error
 from ..support.differences import derivatives, relative
+from ..support.quantiles import student_quantile
 from ..support.suggest import suggest
 
 if TYPE_CHECKING:
@@ -298,11 +299,7 @@ def quantile(level: float, degrees_of_freedom: float) -> float:
     """Half width of a two-sided interval in standard errors, by Student's t (normal if the freedom is infinite)."""
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
-    from scipy import special
-
-    tail = 0.5 * (1.0 + level)
-    finite = np.isfinite(degrees_of_freedom)
-    return float(special.stdtrit(degrees_of_freedom, tail) if finite else special.ndtri(tail))
+    return student_quantile(0.5 * (1.0 + level), degrees_of_freedom)
 
 
 def by_name(names: tuple[str, ...], values: Mapping[str, Any], argument: str) -> dict[int, Any]:

@@ -102,9 +102,13 @@ class Function(_Named):
         """Numba's function, not yet compiled and without a cache."""
         from numba import njit
 
+        from .shape_errors import short_messages
+
         while _compilable:
             _ = _compilable.pop()._numba_type_
-        return njit(**self.options)(self.py_func)
+        dispatcher = njit(**self.options)(self.py_func)
+        dispatcher._compiler.compile = short_messages()(dispatcher._compiler.compile)
+        return dispatcher
 
     def address(self, signature: Signature) -> int:
         """Machine address of the code for a signature."""

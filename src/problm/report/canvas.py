@@ -90,7 +90,8 @@ class Canvas:
     def png(self) -> bytes:
         """The picture; the same bits for the same drawing."""
         buffer = io.BytesIO()
-        self.image.reduce(_COARSE).save(buffer, "png", compress_level=5)
+        buffer.name = "picture.png"  # without a name, Pillow loads all its usual formats
+        self.image.reduce(_COARSE).save(buffer, compress_level=5)
         return buffer.getvalue()
 
 

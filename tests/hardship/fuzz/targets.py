@@ -128,11 +128,12 @@ def formula(text: str, folder: Path) -> None:
 
 def table(case: tuple[str, bytes], folder: Path) -> None:
     """Columns of the same length; and the fast reader agrees with the strict one to the bit."""
-    from problm.data import tables
+    from problm.data import tables, text
     from problm.data.text import TextTable
 
     path = folder / f"data{case[0]}"
     path.write_bytes(case[1])
+    text.SHORT = 0  # the fast reader is what is tried: by itself it leaves short files to the strict one
     columns = _refused(lambda: tables.read_columns(path), path)
     if columns is None:
         return
