@@ -121,8 +121,8 @@ def _rounding(fit: Fit, theta: np.ndarray, cost: float) -> float:
 
 def judged(fit: Fit, outcome: Outcome) -> tuple[str, Polished | None]:
     """``right``, ``false``, ``honest`` (a failure that says so) or ``crash``, and what was found downhill."""
-    if outcome.error is not None:
-        return "crash", None
+    if outcome.error is not None:  # an error is the answer to a start without a cost
+        return ("crash" if np.isfinite(fit.cost(fit.x0)) else "honest"), None
     start, end = fit.cost(fit.x0), fit.cost(outcome.x) if outcome.x is not None else np.nan
     if not np.isfinite(end) or end > start * (1 + 1e-10) + 1e-300:
         return ("false" if outcome.success or np.isfinite(start) else "honest"), None

@@ -6,6 +6,7 @@ are the measure.
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -222,5 +223,71 @@ def test_residuals_whose_squares_overflow_at_the_start(scale):
 
 def test_derivatives_whose_squares_overflow_at_the_start():
     x = np.linspace(0.0, 1.0, 50)
-    with pytest.raises(ValueError, match="derivatives overflow double precision"):
-        problm.least_squares(lambda t, x: 1e200 * t[0] * x - 1.0, [0.0], data=(x,))
+    fit = problm.least_squares(lambda t, x: 1e200 * t[0] * x - 1.0, [0.0], data=(x,))
+    assert not fit.success
+    assert "derivatives overflow double precision" in fit.message
+
+
+def test_a_start_without_finite_derivatives_is_a_status_that_names_the_row():
+    """Its cost is finite: MINPACK says that it did not converge, too."""
+    x = np.linspace(0.0, 4.0, 30)
+
+    def power(t, x):
+        return t[0] * x ** t[1] - x
+
+    def slopes(t, x):
+        return np.stack([x ** t[1], t[0] * x ** t[1] * np.log(x)], axis=1)  # 0 * log(0)
+
+    fit = problm.least_squares(power, [1.0, 1.5], data=(x,), jac=slopes)
+    assert (fit.success, fit.certified, fit.status) == (False, False, Status.STALLED)
+    assert "not finite at row 0" in fit.message
+    np.testing.assert_array_equal(fit.x, [1.0, 1.5])
+    assert fit.cost == 0.5 * np.sum(power(fit.x, x) ** 2)
+    assert np.isnan(fit.standard_errors).all()
+    assert np.isnan(fit.grad).all()
+    assert fit.report()
+    model = problm.formula("a/(c - x)**b")  # the derivative by b: a log of 1.66 - x
+    many = np.linspace(0.0, 4.0, 50_000)
+    fit = problm.least_squares(model, [0.07, 1.66, -4.0], data=(many, np.ones(50_000)))
+    assert not fit.success
+    assert "not finite at row" in fit.message
+    with pytest.raises(ValueError, match="not finite at row 0"):
+        problm.least_squares(power, [1.0, 1.5], data=(x,), jac=slopes, nan_policy="raise")
+
+
+@pytest.mark.parametrize("n", [40, 30_000])
+@pytest.mark.parametrize("kind", ["overflow", "division", "singular", "domain"])
+def test_functions_that_raise_where_they_are_not_defined(kind, n):
+    """A step that leads there is refused, as for a value that is not finite; so is the short way of curve_fit."""
+    x = np.linspace(0.0, 3.0, n)
+
+    def curve(x, a, k):
+        if not 0.1 < k < 5.0:
+            seen.append(k)
+            if kind == "singular":
+                np.linalg.inv(np.zeros((2, 2)))
+            _ = {"overflow": math.exp, "division": lambda _: 1 / 0, "domain": lambda _: math.log(-1.0)}[kind](1000.0)
+        return a * np.exp(-k * x)
+
+    y, seen = curve(x, 2.0, 0.2), []
+    y = y + 0.01 * np.sin(37.0 * x)
+    found, _ = problm.curve_fit(curve, x, y, [30.0, 4.0])
+    assert seen
+    np.testing.assert_allclose(found, [2.0, 0.2], atol=0.02)
+    fit = problm.least_squares(lambda t, x, y: curve(x, *t) - y, [30.0, 4.0], data=(x, y))
+    assert fit.success
+    np.testing.assert_allclose(fit.x, found, rtol=1e-4)
+    with pytest.raises((ArithmeticError, ValueError)):  # at the start it is bad input
+        problm.curve_fit(curve, x, y, [30.0, 9.0])
+
+
+def test_other_errors_of_the_function_reach_the_user():
+    x = np.linspace(0.0, 3.0, 40)
+
+    def curve(x, a, k):
+        if k < 0.5:
+            raise ValueError("k is too small")
+        return a * np.exp(-k * x)
+
+    with pytest.raises(ValueError, match="too small"):
+        problm.curve_fit(curve, x, np.exp(-0.1 * x) + 0.1 * np.sin(9.0 * x), [30.0, 4.0])

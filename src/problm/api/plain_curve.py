@@ -36,6 +36,7 @@ from ..problems.rows import CompiledModel
 from ..solver import rules
 from ..solver.options import Options
 from ..solver.termination import DIGITS, last_digits
+from ..support.caller import UNDEFINED
 from ..support.differences import EPS, usual_step
 from ..support.products import dot, times
 
@@ -114,6 +115,8 @@ def plain_fit(
             raise  # nothing is known yet
         steps.interrupted = True
         return steps
+    except UNDEFINED:
+        return None
     except Exception as error:
         if steps is not None:
             error.add_note(f"problm: raised after {steps.count} iterations; best point: {steps.theta!r}")

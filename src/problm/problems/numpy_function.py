@@ -26,7 +26,7 @@ from ..losses import Loss
 from ..sampling.columns import SampledColumns
 from ..sampling.order import RandomOrder
 from ..solver.problem import Problem, Theta
-from ..support.caller import as_called
+from ..support.caller import UNDEFINED, as_called, undefined
 from ..support.digest import code_digest, digest
 from ..support.products import dot, times
 from .differences import Differences
@@ -114,10 +114,9 @@ class FunctionProblem(Problem):
             self._comparison = Comparison(self._residuals, self.data.columns, components, self.chunk)
 
     few = digits_up_to = 20_000
-    """Number of rows up to which batches save nothing: calling a NumPy function, drawing a batch, judging a step on it
-    and checking that rows do not depend on each other take as long as evaluating thousands of rows. Of the six other
-    models of `bench.studies.scipy_calls`, four were faster with all rows, to all digits, at 20,000 rows, and two at
-    30,000. Parameters get all their digits up to the same number."""
+    """Number of rows up to which batches save nothing, as calls, drawing and judging take as long as thousands of rows.
+    Of the six other models of `bench.studies.scipy_calls`, four were faster with all rows, to all digits, at 20,000
+    rows, and two at 30,000. Parameters get all their digits up to the same number."""
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         if self._in_one_call and lo == 0 and hi == self.n and self.journal is None:
@@ -154,8 +153,7 @@ class FunctionProblem(Problem):
             self._last = (theta, 0, self.n, 0, self.n, r)
             return self._cost_of(r)
         done, total = self._noted()
-        total = total or 0.0
-        together = None
+        together, total = None, total or 0.0
         if self.data is not None:
             self.data.check_files()
         if self._comparison is not None and self.journal is None:
@@ -306,10 +304,13 @@ class FunctionProblem(Problem):
 
     def _evaluated(self, theta: Theta, rows: Rows) -> Array:
         """Residuals of some rows at a point that the function may write to."""
-        r = self._call(theta, *rows)
+        k = len(rows[0]) if rows else self.n
+        try:
+            r = self._call(theta, *rows)
+        except UNDEFINED as error:
+            return undefined(error, k * self.components)
         if type(r) is np.ndarray and (r.base is not None or getrefcount(r) > _OURS):
             r = r.copy()  # the function may keep it and reuse it in the next call
-        k = len(rows[0]) if rows else self.n
         if type(r) is np.ndarray and r.dtype is _DOUBLE and r.shape == (k,) and self.components == 1:
             return r
         r = np.asarray(r)

@@ -204,7 +204,11 @@ class Loop(Run):
         Without a step to undo, as after new rows that are not finite here, the solve ends or starts again.
         """
         if not self.begun or self.options.nan_policy == "raise":
-            raise not_finite(self.problem, self.batch.theta)
+            refused = not_finite(self.problem, self.batch.theta)
+            if self.options.nan_policy == "raise" or not math.isfinite(self.problem.cost(self.start)):
+                raise refused
+            self.refused = str(refused)  # a start with a cost is no bad input
+            raise Stop(Status.STALLED)
         if self.previous is None:
             self.lost = self.system.count < self.batch.n
             raise Stop(Status.STALLED)

@@ -38,6 +38,8 @@ _PART = 0.1
 
 def result_of(run: Run, status: Status) -> Result:
     """Return the result of a solve that ended with this status."""
+    if not run.begun:
+        return _at_start(run, status)
     batch, system, n = run.batch, run.system, run.problem.n
     x, total = batch.theta, n * (run.history.cost[-1] / n if run.history.cost else system.cost)
     if system.normal.count == batch.size and batch._normal is system.normal:
@@ -84,6 +86,35 @@ def result_of(run: Run, status: Status) -> Result:
         certificate="none" if hidden else _certificate(run, status, distance),
         residuals_per_block=run.problem.components,
         problem=run.problem,
+    )
+
+
+def _at_start(run: Run, status: Status) -> Result:
+    """The result if derivatives are not finite at the start."""
+    problem, batch, d = run.problem, run.batch, run.problem.dim
+    return Result(
+        x=run.start,
+        cost=problem.cost(run.start),
+        status=status,
+        message=f"Not converged: {run.refused}.",
+        n=problem.n,
+        batch_size=batch.size,
+        grad=np.full(d, math.nan),
+        optimality=math.nan,
+        cosine=math.nan,
+        hessian=np.full((d, d), math.nan),
+        singular=True,
+        covariance_root=np.full((d, d), math.nan),
+        history=run.history,
+        nfev=batch.residual_calls + batch.jacobian_calls,
+        njev=batch.jacobian_calls,
+        residual_passes=batch.residual_rows / problem.n,
+        jacobian_passes=batch.jacobian_rows / problem.n,
+        seconds=run.seconds(),
+        active_mask=_active(run.space, run.start),
+        fixed=run.space.fixed,
+        residuals_per_block=problem.components,
+        problem=problem,
     )
 
 

@@ -60,6 +60,8 @@ class Run:
         self.history = History()
         self.began, self.compiling_before = time.perf_counter(), compiling.seconds()
         self.begun = False
+        self.refused = ""
+        """Why no step from the start is possible: its derivatives are not finite."""
         self.lost = False
         """Whether steps on a batch led to a point where other rows are not finite."""
         self.restarted = False

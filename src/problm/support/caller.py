@@ -9,6 +9,7 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 _IN_CONTEXT = int(np.__version__.partition(".")[0]) >= 2
 """Whether NumPy keeps its error state in a context variable: entering a context takes a tenth of a microsecond."""
@@ -38,6 +39,23 @@ def as_called(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args)
 
     return run
+
+
+UNDEFINED = (ArithmeticError, np.linalg.LinAlgError, ValueError)
+"""What functions raise where they are not defined: division by zero, overflow, a singular matrix, a domain error."""
+
+
+def undefined(error: Exception, *shape: int) -> NDArray[np.float64]:
+    """NaN in place of the values of a function that raised one of `UNDEFINED`; other errors are raised again.
+
+    A step that leads there is refused like any other without finite residuals.
+    """
+    if isinstance(error, ValueError) and not isinstance(error, np.linalg.LinAlgError) and str(error) != _DOMAIN:
+        raise error
+    return np.full(shape, np.nan)
+
+
+_DOMAIN = "math domain error"  # of the functions of the module math
 
 
 def names_in(code: CodeType) -> Iterator[str]:
