@@ -356,27 +356,27 @@ class QuadraticModel:
         Cutting the step at the bounds is not enough: the rest may increase the cost (Bertsekas 1982). But it has digits
         that the normal equations of the box lose if parameters are nearly collinear.
         """
-        space = self._space
-        least, most = space.room(self._theta)
+        least, most = self._space.room(self._theta)
         if np.all((step >= least) & (step <= most)):
             return step, predicted, length
-        index = np.arange(space.dim) if self._free is None else self._free
+        index = np.arange(len(step)) if self._free is None else self._free
         y = self._minimum_in_box(damping, least[index] / self._scale, most[index] / self._scale)
         found = -float(y @ (self._gradient + 0.5 * (self._matrix @ y)))
-        moving = step != 0.0
-        share = float((np.where(step > 0.0, most, least)[moving] / step[moving]).min())
-        x = step[index] / self._scale * share
-        cut = share * share * predicted + (share - 1.0) * float(self._gradient @ x)
-        longer = x * x - y * y if self._diagonal is None else self._diagonal * (x * x - y * y)
-        if cut - found > 0.5 * damping * float(longer.sum()):
-            return share * step, cut, float(x @ x)
+        if self._svd is not None:  # the cut step has the digits
+            share = float((np.where(step > 0.0, most, least) / np.where(step != 0.0, step, np.nan))[step != 0.0].min())
+            x = step[index] / self._scale * share
+            cut = share * share * predicted + (share - 1.0) * float(self._gradient @ x)
+            if cut > found:
+                return share * step, cut, float(x @ x)
         step[index] = self._scale * y  # all others are zero
         return step, found, float(y @ y)
 
     def _minimum_in_box(self, damping: float, low: Array, high: Array) -> Array:
-        """The minimum of the damped model over a box of the scaled parameters."""
-        matrix = self._matrix + damping * np.diag(np.ones(len(low)) if self._diagonal is None else self._diagonal)
-        return minimum_in_box(matrix, self._gradient, low, high)
+        """The minimum of the damped model over a box of the scaled parameters, held off the bounds ahead."""
+        held = self._space.resistance(self._theta, self.normal.gradient) / self.count
+        held = self._scale**2 * (held if self._free is None else held[self._free])
+        resistance = held + damping * (1.0 if self._diagonal is None else self._diagonal)
+        return minimum_in_box(self._matrix + np.diag(resistance), self._gradient, low, high)
 
 
 @lru_cache(maxsize=64)
