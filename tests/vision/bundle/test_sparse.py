@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from problm import bundle_adjustment
+from problm.linalg.block_model import BlockModel
+from problm.linalg.space import Space
 from problm.losses import Loss
 from problm.solver.loop import solve
 from problm.vision.bundle import problem as module
@@ -144,3 +146,21 @@ def test_a_point_in_a_bad_minimum_is_found_again():
     fit = bundle_adjustment(replace(truth, points=points))
     assert fit.cost == pytest.approx(wanted.cost, rel=1e-6)
     assert not fit.behind.any()
+
+
+def test_an_image_that_is_held_is_not_blamed_again(monkeypatch):
+    """If its tracks go on missing gain, that is not its doing: lambda rises instead of the same step being tried."""
+    start = perturbed(scene(C=12, P=200, noise=0.5, missing=0.5, cameras=12), 0.01, 0.02, 0.02)
+    problem = BundleProblem(start, sparse=True)
+    theta = start_point(start)
+    normal = problem.linearize(theta, 0, problem.n, outer=False, costs=None)
+    system = BlockModel(normal, theta, Space(problem.dim), lambda diagonal: None)
+    monkeypatch.setattr(problem, "missing_gain", lambda step, most: np.where(np.arange(12) == 3, most, 0.0))
+    damping = LocalDamping(problem=problem)
+    before, tries = damping.value, 0
+    while damping.value <= before:
+        damping.propose(system)
+        damping.reject()
+        tries += 1
+        assert tries < 10
+    assert np.flatnonzero(damping._local).tolist() == [3]

@@ -8,8 +8,9 @@ forbids almost every step. So every image i has a damping mu_i of its own beside
 
 with D the diagonal of H. After a step that gained less than predicted, the change of every track is compared with its
 own prediction, and the difference is divided among its images. If without the few worst images the others gained at
-least half of what was predicted for them, these few are damped ten times more, and lambda follows the ratio of the
-others. Otherwise lambda alone rises. An accepted step divides mu by four.
+least half of what was predicted for them, these few are damped more, ten times at first, and lambda follows the ratio
+of the others. Otherwise lambda alone rises. An accepted step divides mu by two. An image that is held already is not
+blamed again: what is missing is then not its doing, and the same step would be tried for ever.
 """
 
 from __future__ import annotations
@@ -34,8 +35,13 @@ _FAIR = 0.5
 """Least ratio of the images that are not blamed."""
 _MOST = 0.25
 """Largest share of the images that may be blamed."""
-_LEAST, _FIRST, _FACTOR, _EASE = 1e-7, 0.1, 10.0, 0.25
-"""The damping of an image: below the first it is none; its first value, its growth, and its decline."""
+_LEAST, _FIRST, _FACTOR, _EASE = 1e-7, 0.1, 10.0, 0.5
+"""The damping of an image: below the first it is none; its first value, its growth by the first of several failed
+steps, and its decline."""
+_HELD = 1e7
+"""Damping of an image above which it stands still."""
+_NOTICED = 1e-7
+"""Least lambda after a failed step for which no image is to blame: below, it makes no difference."""
 
 
 @dataclass(slots=True)
@@ -51,6 +57,8 @@ class LocalDamping(GainRatio):
     problem: BundleProblem | None = None
     _local: Array = field(default_factory=lambda: np.empty(0))
     _last: tuple[BlockModel, Array] | None = None
+    _failed: int = 0
+    """Number of failed steps from this point."""
 
     def scaling(self, diagonal: Array) -> Array | None:
         return None
@@ -67,13 +75,15 @@ class LocalDamping(GainRatio):
 
     def accept(self, ratio: float) -> None:
         rest = self._blame() if ratio < _GOOD else None
+        self._failed = 0
         self._local *= _EASE
         self._local[self._local < _LEAST] = 0.0
         GainRatio.accept(self, ratio if rest is None else max(ratio, rest))
 
     def reject(self, least: float = 0.0, ratio: float = 0.0) -> None:
+        self._failed += 1
         if self._blame() is None:
-            GainRatio.reject(self, least, ratio)
+            GainRatio.reject(self, max(least, _NOTICED), ratio)
 
     def reset(self) -> None:
         GainRatio.reset(self)
@@ -94,14 +104,16 @@ class LocalDamping(GainRatio):
         predicted = self.problem.by_image(0.5 * step * (damped - normal.gradient))
         missing = self.problem.missing_gain(step, 100.0 * float(np.abs(predicted).sum()))
         order = np.argsort(_FAIR * predicted - missing, kind="stable")
+        order = order[self._local[order] < _HELD]
         rest_predicted = predicted.sum() - np.cumsum(predicted[order])
         rest_missing = missing.sum() - np.cumsum(missing[order])
         fair = np.flatnonzero((rest_predicted > 0.0) & (rest_missing <= (1.0 - _FAIR) * rest_predicted))
-        count = int(fair[0]) + 1 if len(fair) else len(order)
-        if not np.isfinite(missing).all() or count > max(2, _MOST * len(order)):
+        if not (len(fair) and np.isfinite(missing).all()) or fair[0] >= max(2, _MOST * len(predicted)):
             return None
+        count = int(fair[0]) + 1
         worst = order[:count]
-        self._local[worst] = np.maximum(_FACTOR * np.maximum(self._local[worst], self.value), _FIRST)
+        factor = _FACTOR ** max(self._failed, 1)
+        self._local[worst] = np.maximum(factor * np.maximum(self._local[worst], self.value), _FIRST)
         return float(1.0 - rest_missing[count - 1] / rest_predicted[count - 1])
 
 
