@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from problm import bundle_adjustment
 from problm.vision.bundle import problem as module
@@ -75,3 +76,28 @@ def test_bad_positions_are_named():
         bundle_adjustment(truth, positions=centres(truth), position_sigma=0.0)
     with pytest.raises(ValueError, match="position_sigma must be a number"):
         bundle_adjustment(truth, positions=centres(truth), position_sigma=[1.0, 2.0])
+
+
+@pytest.mark.parametrize("known", [[0], [0, 4], [0, 2, 4], range(5)])
+def test_a_solve_starts_where_the_world_fits_the_positions(known):
+    """The world is a similarity away: the solve takes the steps of one without priors, and ends at its minimum."""
+    truth = scene(C=5, P=100, noise=0.3, cameras=5)
+    start = perturbed(truth, 0.01, 0.02, 0.02)
+    free = bundle_adjustment(start)
+    turn = Rotation.from_rotvec([0.3, -2.0, 1.0]).as_matrix()
+    positions = np.full((5, 3), np.nan)
+    positions[known] = 1e3 + 30.0 * centres(free.model)[known] @ turn.T
+    fit = bundle_adjustment(start, positions=positions, position_sigma=1.0)
+    assert fit.result.success
+    assert fit.cost == pytest.approx(free.cost, rel=1e-6)
+    assert fit.result.nit <= free.result.nit + 5
+    assert np.nanmax(np.abs(centres(fit.model) - positions)) < 0.01
+
+
+def test_positions_at_one_place_do_not_collapse_the_world():
+    start = perturbed(scene(C=5, P=60, noise=0.3, cameras=5), 0.01, 0.02, 0.02)
+    priors = PositionPriors(np.ones((5, 3)), 1.0, 5)
+    there = priors.aligned(start)
+    np.testing.assert_array_equal(there.rotations, start.rotations)
+    np.testing.assert_allclose(there.residuals(), start.residuals(), atol=1e-9)
+    np.testing.assert_allclose(centres(there).mean(axis=0), 1.0)

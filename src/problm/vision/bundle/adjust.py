@@ -150,7 +150,8 @@ def bundle_adjustment(
     positions, position_sigma
         Known positions of the images, (C, 3), NaN where there is none, and their standard errors: a number, (C,) or (C,
         3), both in the units of the world. Squared errors in units of sigma are added to those in pixels, whose
-        standard error is thereby taken as one. They are part of the solver's cost, not of `BundleResult.cost`.
+        standard error is thereby taken as one. They are part of the solver's cost, not of `BundleResult.cost`. Without
+        fixed images the model is first moved to them as a whole; two positions are enough for the scale.
     threads
         Number of threads; by default all cores that the process may use. Results do not depend on it.
     rng
@@ -199,6 +200,9 @@ def bundle_adjustment(
     if bad:
         raise ValueError(f"fixed_images must be numbers of images from 0 to {images - 1}, got {bad[0]!r}")
     the_loss = as_loss(loss, f_scale)
+    priors = None if positions is None else PositionPriors(positions, position_sigma, images)
+    if priors is not None and not fixed_images:
+        model = priors.aligned(model)
     problem = BundleProblem(
         model,
         free=_groups(intrinsics),
@@ -206,7 +210,7 @@ def bundle_adjustment(
         loss=the_loss,
         threads=threads or available_threads(),
         rng=rng,
-        priors=None if positions is None else PositionPriors(positions, position_sigma, images),
+        priors=priors,
         sparse=False if _in_batches(options) else None,
     )
     if problem.pattern is not None and options.get("checkpoint") is not None:

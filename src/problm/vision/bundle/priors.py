@@ -3,12 +3,21 @@ cost, with the centre ``c = -R't`` of image i.
 
 A pose moves in its own frame, ``t -> exp([w]) t + v``, ``R -> exp([w]) R``, so ``dc = -R' v``: rotations do not enter.
 Every block of the problem carries an equal share, so batches see them too.
+
+Residuals do not change when the world moves, so a solve starts where the world fits the known positions best
+(Umeyama 1991). Otherwise the cameras with known positions would first be torn out of theirs.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from .reconstruction import Reconstruction
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -54,6 +63,30 @@ class PositionPriors:
         part = object.__new__(PositionPriors)
         part.images, part.positions, part.sigma = self.images[kept], self.positions[kept], self.sigma[kept]
         return part
+
+    def aligned(self, model: Reconstruction) -> Reconstruction:
+        """The model, moved by the similarity that leads its images to their known positions."""
+        R, t = model.rotations, model.translations
+        centres = -np.einsum("kji,kj->ki", R, t)[self.images]
+        weight = 1.0 / (self.sigma**2).mean(axis=1)
+        weight /= weight.sum()
+        here, there = weight @ centres, weight @ self.positions
+        spread = float(weight @ ((centres - here) ** 2).sum(axis=1))
+        left, sizes, right = np.linalg.svd(((self.positions - there) * weight[:, None]).T @ (centres - here))
+        signs = np.array([1.0, 1.0, np.sign(np.linalg.det(left @ right))])
+        turn, scale = (left * signs) @ right, 1.0
+        if spread > 0.0 and sizes[0] > 0.0:
+            scale = float(sizes @ signs) / spread
+        else:
+            turn = np.eye(3)
+        shift = there - scale * turn @ here
+        rotations = R @ turn.T
+        return replace(
+            model,
+            rotations=rotations,
+            translations=scale * t - rotations @ shift,
+            points=scale * model.points @ turn.T + shift,
+        )
 
     def terms(self, poses: Array) -> tuple[float, Array, Array]:
         """Cost, gradient (k, 3) and matrix (k, 3, 3) with respect to v, from the poses (C, 12) of all images."""
