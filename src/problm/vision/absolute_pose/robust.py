@@ -24,10 +24,17 @@ from ...losses import Loss, as_loss
 from ...solver.graduated import graduated
 from ...solver.loop import solve
 from ...solver.result import Result
-from ..two_view.consensus import ENOUGH, WIDTHS, estimate_threshold, inlier_quantile, least_variance_width, log_chance
+from ..two_view.consensus import (
+    ENOUGH,
+    WIDTHS,
+    estimate_threshold,
+    inlier_quantile,
+    least_variance_width,
+    levels_from,
+    log_chance,
+)
 from ..two_view.matches import extent
 from ..two_view.robust import solve_options
-from ..two_view.search import levels_from
 from ..two_view.settings import Settings
 from .model import Scene
 from .search import Pool

@@ -33,8 +33,10 @@ def unit_frame(x1: Points, x2: Points, maps: bool) -> Frame:
     for x in (x1, x2):
         some = np.asarray(x[:: max(1, len(x) // _ENOUGH)], dtype=np.float64)
         # Median and median distance, which are insensitive to a few gross outliers.
-        centre = np.median(some, axis=0)
-        spread = float(np.median(np.abs(some - centre).max(axis=1))) or float(np.abs(some - centre).max()) or 1.0
+        middle = len(some) // 2
+        centre = np.partition(some, middle, axis=0)[middle]
+        away = np.abs(some - centre).max(axis=1)
+        spread = float(np.partition(away, middle)[middle]) or float(away.max()) or 1.0
         changes.append(
             np.array([[1 / spread, 0, -centre[0] / spread], [0, 1 / spread, -centre[1] / spread], [0, 0, 1.0]])
         )

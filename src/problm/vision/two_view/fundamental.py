@@ -73,7 +73,8 @@ def fundamental_matrix(
     ):
         some = slice(None, None, 1 if robust else max(1, len(a) // 2000))
         x = np.concatenate([a[some], b[some]], axis=1, dtype=np.float64)
-        cut = fit.threshold if robust else 3.0 * max(variance, 1e-300) ** 0.5
+        # At least the rounding of the coordinates, which is all that is left of exact matches.
+        cut = fit.threshold if robust else 3.0 * max(variance**0.5, 1e-11 * float(np.abs(x).max()))
         flat = plane_only(frame, x, fit.inliers[some], cut, fit.accepted if robust else 0.01, settings.rng)
         if flat is not None:
             message = "A homography explains the matches (a plane, or a camera that only turned): F is not determined."

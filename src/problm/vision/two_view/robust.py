@@ -44,6 +44,7 @@ from .consensus import (
     best_width,
     estimate_threshold,
     inlier_quantile,
+    levels_from,
     significance,
     squared_movement,
 )
@@ -52,7 +53,7 @@ from .matches import extent
 from .membership import Membership
 from .models import Frame, Model, two_view_problem
 from .result import error_norms, residual_norms
-from .search import FINE, Pool, explore, find, levels_from, settle
+from .search import ENOUGH_FOR_LINES, FINE, Pool, explore, find, settle
 from .settings import Settings
 
 Array = NDArray[np.float64]
@@ -68,7 +69,6 @@ SMALL = 50_000
 the rows, so fewer iterations are better than fewer rows."""
 LONELY = 5000
 """Number of matches up to which EM, which takes several times as long, finds F."""
-_PER_PARAMETER = 10  # inliers per parameter from which EM does
 _ON_THE_WAY = 1e-4  # ftol of solves that others follow
 SAMPLE = 10_000
 """Number of matches that very many are represented by: the search, the levels and all turns but the last ones."""
@@ -79,6 +79,7 @@ _STILL = 0.1
 exchange matches at the limits of likely depths for ever."""
 _ROUGH = 1.0  # the same for a sample, whose model is only a start
 _TURNS, _FEW_TURNS = 12, 4  # of noise, inliers and model, at the end and before it; four or five are usual
+_STEPS = 10  # most steps of a turn
 _WIDE = 1.4  # scale of the loss, in thresholds, until it is chosen
 
 
@@ -292,7 +293,7 @@ class _Task:
         if not self.lonely or len(self.x) > LONELY:
             return False
         inliers = residual_norms(self.squares, near.theta) < near.cut
-        return int(inliers.sum()) >= _PER_PARAMETER * self.model.dim
+        return int(inliers.sum()) >= ENOUGH_FOR_LINES
 
     def _in_turn(self, near: _Near, pool: Pool) -> _Near:
         """Noise, inliers and model in turn, until the inliers, or the model, no longer change."""
@@ -300,7 +301,7 @@ class _Task:
         errors = residual_norms(self.squares, theta)
         if self.inliers(errors, theta, cut).sum() <= model.dim:
             return near
-        before, chosen, wide = None, False, _WIDE
+        before, chosen, wide, solved = None, False, _WIDE, (cut, near.loss)
         for turn in range(_FEW_TURNS if self.still else _TURNS):
             last, errors = errors, residual_norms(self.squares, theta) if turn else errors
             moved = math.inf if before is None else squared_movement(last[before], errors[before], cut, model)
@@ -319,9 +320,9 @@ class _Task:
                 inliers, same = self.inliers(errors, theta, wide * cut), same and wide == _WIDE
             if same or inliers.sum() <= model.dim:
                 break
-            near = self.solved(inliers, theta, cut, as_loss(settings.loss, wide * cut), near.starts)
-            theta, before = near.theta, inliers
-        return near
+            theta, before = pool.walk_on(theta, self.x[inliers], wide * cut, _STEPS), inliers
+            solved = cut, as_loss(settings.loss, wide * cut)
+        return near if before is None else self.solved(before, theta, *solved, near.starts)
 
     def _agreed(self, near: _Near) -> _Near | None:
         """The solve on the inliers of the pose on which noise, memberships and depths agree; None: they do not."""

@@ -32,7 +32,15 @@ from numpy.typing import NDArray
 
 from ...kernels.kernel import EVALUATOR, Kernel, address_of, describe
 from .candidates import SOLVER, addresses, descend, hypothesize, random_points, score
-from .consensus import estimate_threshold, inlier_quantile, noise_scale, once_each, vote_weights
+from .consensus import (
+    estimate_threshold,
+    inlier_quantile,
+    noise_scale,
+    once_each,
+    random_starts_needed,
+    samples_needed,
+    vote_weights,
+)
 from .matches import extent
 from .models import Frame, Model, pose_of
 from .pose import choose_pose
@@ -48,6 +56,9 @@ FINE = 0.25
 """Narrow width of the scores of a search without a threshold, relative to the wide one."""
 SAMPLES = 128
 """Minimal samples of the inliers that surround a model."""
+ENOUGH_FOR_LINES = 70
+"""Inliers from which the distance from lines tells one F from another: any noise seems likely for some of fewer."""
+_OCTAVES = 6  # widths at which the ends of a search are compared
 _ALIKE = 0.5  # share of common inliers, of all inliers of two candidates, from which they count as one
 _RIVALS = 4  # candidates that are kept
 _RIVAL = 0.8  # depth of the score, relative to the best, down to which other candidates are kept
@@ -133,6 +144,12 @@ class Pool:
         inside = 0.5 * float((z + np.minimum(z / self.fine**2, 1.0)).sum())
         return 1.0 + (inside - len(z)) / len(good), good
 
+    def imprecision(self, theta: Array, threshold: float) -> float:
+        """Mean truncated squared error at the threshold and its halves, quarters and so on."""
+        errors, good = self._inliers(theta, threshold, self.n)
+        z = np.where(good, (errors / threshold) ** 2, 1.0)
+        return float(np.mean([np.minimum(z * 4.0**k, 1.0).mean() for k in range(_OCTAVES)]))
+
     def judge_any_scale(self, theta: Array, window: float) -> tuple[float, float]:
         """Like `judge`, with estimated noise: minus the mean log-likelihood gained over "all outliers".
 
@@ -195,7 +212,7 @@ def _minimal_search(pool: Pool, threshold: float, options: SearchOptions, rng: n
     model = pool.model
     kept: list[Candidate] = []
     done, wanted = 0, float(options.max_starts)
-    batch = 32
+    batch = 32 if model.sample == 5 else 128  # as many as take less time than what follows each round
     # Homographies have wide basins: fewer need to be followed.
     best, hopeful = (1, 1.0) if model.freedom == 2 else (3, _HOPEFUL)
     while done < min(wanted, options.max_starts) and time.perf_counter() - began < options.max_time:
@@ -211,7 +228,7 @@ def _minimal_search(pool: Pool, threshold: float, options: SearchOptions, rng: n
                     found = _polished(pool, found, threshold)
                 _keep(kept, found)
         if kept:
-            wanted = _samples_needed(kept[0].share, model.sample, options.confidence)
+            wanted = samples_needed(kept[0].share, model.sample, options.confidence)
     if not kept:
         return None
     return replace(kept[0], starts=done, rivals=tuple(other.theta for other in kept[1:]))
@@ -279,12 +296,6 @@ def candidates(pool: Pool, size: int, threshold: float, rng: np.random.Generator
     return np.array([model.point(models[k].reshape(3, 3)) for k in chosen])
 
 
-def _samples_needed(share: float, sample: int, confidence: float) -> float:
-    """Number of samples that contain one without outliers with the given confidence."""
-    good = min(max(share, 1e-3), 1.0) ** sample
-    return math.log1p(-confidence) / math.log1p(-good) if good < 1.0 else 1.0
-
-
 def _random_search(
     pool: Pool, threshold: float, options: SearchOptions, rng: np.random.Generator, any_scale: bool
 ) -> Candidate | None:
@@ -320,30 +331,33 @@ def _random_search(
                 best = Candidate(point[0].copy(), cost, share, done)
             elif cost < best.cost + 0.05 * depth:
                 again += 1
-        if best is not None and again >= 2 and done >= _random_starts_needed(best.share):
+        if best is not None and again >= 2 and done >= random_starts_needed(best.share):
             break
     return None if best is None else Candidate(best.theta, best.cost, best.share, done)
-
-
-def _random_starts_needed(share: float) -> float:
-    """Number of random starts before a minimum reached twice is accepted: the fewer inliers, the more likely a false
-    one.
-
-    A start succeeds in 5, 1.5 and 0.8 % of tries at 60, 40 and 20 % inliers (simulated scenes); false minima have few
-    inliers, so they require many starts.
-    """
-    return 128.0 * (0.6 / max(share, 1e-3)) ** 2.5
 
 
 def settle(pool: Pool, found: Candidate, coarse: float) -> tuple[Array, float]:
     """The best of a candidate and its rivals, each refined at its own noise, and the threshold of that noise.
 
-    They are compared by one score over all matches of the pool.
+    They are compared by all matches of the pool, at many widths: a repeated structure brings many matches roughly into
+    line. An F, which nothing but lines hold, has one rival more, which fits some of its inliers more precisely.
     """
     settled = [_settle(pool, theta, coarse) for theta in (found.theta, *found.rivals)]
+    if pool.model.sample == 7:
+        settled += [_settle(pool, point, 0.5 * cut) for point, cut in _narrower(pool, *settled[0])]
     if len(settled) == 1:
         return settled[0]
-    return min(settled, key=lambda one: pool.judge(one[0], coarse, pool.n)[0])
+    return min(settled, key=lambda one: pool.imprecision(one[0], coarse))
+
+
+def _narrower(pool: Pool, theta: Array, cut: float) -> list[tuple[Array, float]]:
+    """The best model, at a quarter of the threshold, of minimal samples of the inliers; none of few."""
+    x, rng = pool.x[pool.errors(theta) < cut], np.random.default_rng(0)  # not the user's: the same for any seed
+    if len(x) < ENOUGH_FOR_LINES:
+        return []
+    some = Pool(pool.model, pool.frame, x, rng)
+    points = candidates(some, SAMPLES, 0.25 * cut, rng, 1)
+    return [(some.walk_to(point, 0.25 * cut, some.n, 5), cut) for point in points]
 
 
 def _settle(pool: Pool, theta: Array, coarse: float) -> tuple[Array, float]:
@@ -384,10 +398,3 @@ def explore(pool: Pool, theta: Array, cut: float, rng: np.random.Generator) -> A
         if cost < lowest:
             theta, lowest = point, cost
     return theta
-
-
-def levels_from(errors: Array, cut: float) -> int:
-    """Levels from a start: five, or more if less than a tenth of the matches lie within half of the widest loss."""
-    tenth = len(errors) // 10
-    near = float(np.partition(errors, tenth)[tenth])
-    return max(5, 1 + math.ceil(math.log2(max(2.0 * near / cut, 1.0))))
