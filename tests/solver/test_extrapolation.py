@@ -27,11 +27,23 @@ def test_steps_that_shrink_by_a_factor_are_summed(compiled, share):
     root = rng.standard_normal((6, 4))
     before = 1e-2 * rng.standard_normal(4)
     now = system(share * before, root.T @ root, compiled)
-    step, predicted, length = now.extrapolated(before, before)
+    step, predicted, length, rest = now.extrapolated(before, before)
     np.testing.assert_allclose(step, share * before / (1.0 - share), rtol=1e-9)  # the geometric series
     # The curvature is less than that of H by the share, so the decrease is more than the decrement by as much.
     assert predicted == pytest.approx(now.decrement / (1.0 - share), rel=1e-9)
     assert length == pytest.approx((step**2 * now.normal.hessian.diagonal()).sum() / 10)
+    assert rest <= 1e-9 * now.decrement
+
+
+@BOTH
+def test_the_rest_is_what_no_share_of_the_last_step_explains(compiled):
+    hessian, before, now = np.diag([1.0, 3.0]), np.array([1e-2, 2e-2]), np.array([4e-3, 4e-3])
+    share = np.linspace(-1.0, 1.0, 200_001)
+    rests = now[:, None] - share * (now - before)[:, None]
+    model = system(now, hessian, compiled)
+    *_, rest = model.extrapolated(before, before)
+    assert rest == pytest.approx(0.5 * np.einsum("ak,ab,bk->k", rests, hessian, rests).min() / 10, rel=1e-6)
+    assert rest > 0.01 * model.decrement
 
 
 @BOTH
@@ -82,7 +94,7 @@ def test_a_step_that_leads_up_is_refused_and_the_plain_one_taken(monkeypatch):
 
     def far(self, taken, promised):
         asked.append(1)
-        return np.full(3, 50.0), 1e-3, 1.0
+        return np.full(3, 50.0), 1e-3, 1.0, 1.0
 
     def solve():
         def residuals(t, x, y):

@@ -56,6 +56,18 @@ def test_the_first_radius_is_relative_to_the_start():
     assert rules.first_radius(100.0, 0.0, 0.0) == 1.0
 
 
+def test_an_extrapolated_step_counts_as_the_rest_that_it_leaves():
+    assert rules.mixed(1e-6, 1e-4, 2e-7) == 2e-7
+    assert rules.mixed(1e-6, 1e-4, 0.0) == pytest.approx(1e-8), "a tenth of a step whose tenth was left before"
+    assert rules.mixed(1e-6, 0.0, 3e-7) == 3e-7, "nothing is known of the last step"
+
+
+def test_a_step_whose_rest_is_short_may_be_the_last():
+    shrinking = 4e-12, 1.0, 4e-10, 1e-6, True  # by a tenth each
+    assert not rules.one_step_left(*shrinking, 4e-12)
+    assert rules.one_step_left(*shrinking, 1e-13)
+
+
 def test_a_point_at_zero_has_no_short_steps():
     assert not rules.is_short(0.0, 0.0, 1e-8)
     assert rules.is_short(0.9e-16, 1.0, 1e-8)

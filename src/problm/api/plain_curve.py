@@ -203,9 +203,11 @@ def _ended(steps: Steps, absolute: bool, linear: Normal | None = None) -> tuple[
     elif normal is None or not steps.count:
         return steps
     elif not rules.gradient_vanishes(steps.decrement, cost / n, DIGITS, steps.last_decrement):
-        if not rules.one_step_left(steps.decrement, cost / n, steps.last_decrement, last_digits(n), steps.agreed):
+        last = steps.decrement, cost / n, steps.last_decrement, last_digits(n), steps.agreed, steps.rest
+        if not rules.one_step_left(*last):
             return steps
-        x, cost = x + steps.gauss_newton, cost - n * steps.decrement
+        step, predicted = steps.next_step()
+        x, cost = x + step, cost - n * predicted
     covariance, singular = inverse_spd(normal.hessian)
     if singular:
         return steps
@@ -241,6 +243,7 @@ class PlainCurve:
         self.f, self.jac, self.x, self.y, self.sigma, self.linear = f, jac, x, y, sigma, linear
         self.shape = y.shape
         self._least: list[float] = []
+        self._widths: Array = np.empty((0, 1))
         self._looks = _LOOKS
         self.normal: Normal
         """Sums at the last point that was linearised."""
@@ -250,6 +253,7 @@ class PlainCurve:
     def begin(self, theta: Array) -> Normal:
         """Sums at the start."""
         self._least = least_sizes(list(map(abs, theta.tolist())))
+        self._widths = np.empty((len(theta), 1))
         self.cost(theta)
         normal = self._normal(theta)
         if self.jac is None and not self.linear:
@@ -263,8 +267,8 @@ class PlainCurve:
     def cost(self, theta: Array) -> float:
         """The cost of a trial."""
         self._trial = r = self._residuals(list(theta))
-        self._cost = 0.5 * dot(r, r)
-        return self._cost
+        self._cost = cost = 0.5 * dot(r, r)
+        return cost
 
     def linearized(self, theta: Array) -> Normal | None:
         """Sums at the last trial; None if the step to it leads to the minimum of a linear function."""
@@ -291,25 +295,29 @@ class PlainCurve:
     def _normal(self, theta: Array) -> Normal:
         r = self._trial
         j = self._differences(theta, r) if self.jac is None else self._jacobian(theta)
-        normal = Normal(len(r), self._cost, times(j, r), times(j, j.T), compiled=CompiledCholesky)
-        self.normal, self._point = normal, (theta, r, j)
+        self.normal = normal = Normal(len(r), self._cost, times(j, r), times(j, j.T), None, None, CompiledCholesky)
+        self._point = theta, r, j
         return normal
 
     def _differences(self, theta: Array, r: Array) -> Array:
         """Transposed Jacobian (d, n) by forward differences, as by `problm.support.differences.forward`."""
-        j, at, here, widths = np.empty((len(theta), len(r))), list(theta), theta.tolist(), []
-        lengths = [_STEP * max(abs(t), least) for t, least in zip(here, self._least, strict=True)]
-        for a, step in enumerate(_lengths(theta) if self.linear else lengths):
-            to, kept = here[a] + step, at[a]
-            widths.append(to - here[a])
+        f, x, shape, widths = self.f, self.x, self.shape, self._widths
+        j, at, here = np.empty((len(theta), len(r))), list(theta), theta.tolist()
+        for a, step in enumerate(_lengths(theta) if self.linear else self._least):
+            was, kept = here[a], at[a]
+            to = was + (step if self.linear else _STEP * max(abs(was), step))
+            widths[a, 0] = to - was
             at[a] = np.float64(to)
-            j[a] = self._values(at)
+            values = f(x, *at)
+            if type(values) is not np.ndarray or values.dtype is not _DOUBLE or values.shape != shape:
+                raise NotPlain
+            j[a] = values
             at[a] = kept
         j -= self.y
         if self.sigma is not None:
             j /= self.sigma
         j -= r
-        j /= np.array(widths)[:, None]
+        j /= widths
         return j
 
     def _jacobian(self, theta: Array) -> Array:
@@ -332,11 +340,10 @@ class PlainCurve:
         bent = normal.hessian.dot(step)
         slope, bend = float(normal.gradient.dot(step)), float(step.dot(bent))
         predicted = -slope - 0.5 * bend
-        now = self._trial
-        cost = 0.5 * dot(now, now)
+        now, cost = self._trial, self._cost
         if not (predicted > 0.0 and abs(slope + bend) <= 1e-9 * bend and cost > 0.0):
             return False  # damped
-        if abs(normal.cost - cost - predicted) > _EXACT * predicted:
+        if abs(normal.cost - cost - predicted) > _EXACT * predicted + rules.ROUNDING * cost:
             return False
         e = now - r
         e -= step.dot(j)

@@ -17,7 +17,7 @@ from .block_cholesky import Factor
 from .block_inverse import RIDGE, held
 from .blocks import BlockMatrix
 from .cholesky import LEAST_SHARE, MOST_SHARE
-from .quadratic import NEAR, Proposal
+from .quadratic import NEAR, Extrapolation, Proposal
 from .sparse import SparseModel
 
 Array = NDArray[np.float64]
@@ -94,7 +94,7 @@ class BlockModel(SparseModel):
             return super().step(max(damping, _NEGLIGIBLE))
         return super().step(damping if damping > _NEGLIGIBLE else 0.0)
 
-    def extrapolated(self, taken: Array, promised: Array) -> Proposal | None:
+    def extrapolated(self, taken: Array, promised: Array) -> Extrapolation | None:
         """A step extrapolated from the last one, as in `problm.linalg.cholesky.Cholesky.extrapolated`."""
         if not self.decrement < NEAR * self.cost:
             return None
@@ -102,7 +102,8 @@ class BlockModel(SparseModel):
         change = p - promised
         resisted = self.normal.hessian @ change
         curvature = float(change @ resisted)
-        share = float(p @ resisted) / curvature if curvature > 0.0 else 0.0
+        turn = float(p @ resisted)
+        share = turn / curvature if curvature > 0.0 else 0.0
         if not LEAST_SHARE < abs(share) < MOST_SHARE:
             return None
         step = p - share * (taken + change)
@@ -110,7 +111,7 @@ class BlockModel(SparseModel):
         if not predicted > 0.5 * self.decrement:
             return None
         scaled = step / self._scale
-        return step, predicted, float(scaled @ scaled)
+        return step, predicted, float(scaled @ scaled), max(self.decrement - 0.5 * share * turn / self.count, 0.0)
 
     def _described(self, x: Array, damping: float) -> Proposal:
         step, predicted, length = super()._described(x, damping)

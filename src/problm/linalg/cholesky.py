@@ -23,7 +23,7 @@ REFINE = 1e-4
 """Least pivot of H scaled to a unit diagonal, about 1 / condition of J, below which the factor of J itself is used."""
 _LEAST = 1e-280
 """Diagonal entry below which numbers lose digits."""
-LEAST_SHARE, MOST_SHARE = 0.05, 1.0
+LEAST_SHARE, MOST_SHARE = 0.002, 1.0
 """Smallest and largest share of the last step that an extrapolation takes back or adds: less saves no step, more is not
 reliable."""
 
@@ -99,20 +99,22 @@ class Cholesky:
                 return None
         return damping, length, self._described(damping, x)
 
-    def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float] | None:
+    def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float, float] | None:
         """A step, as in `damped`, extrapolated from the last step: ``taken`` (d,) is that step, ``promised`` (d,) the
         Gauss-Newton step there. None if an extrapolation does not help.
 
         If residuals are large or the loss is robust, Gauss-Newton converges linearly: its steps p shrink by a factor
         that shows in the last two. Anderson's method (1965), with one step of memory, uses it: with the change q of p
         since the last step, the new step is ``p - share (taken + q)``, with the share that makes ``p - share q``
-        shortest in the metric of H.
+        shortest in the metric of H. The last number is the decrement that belongs to that rest of p: the new step is
+        as good as a plain one from where only the rest is left.
         """
         normal = self._normal
         change = self.step - promised
         resisted = normal.hessian.dot(change)
         curvature = float(change.dot(resisted))
-        share = float(self.step.dot(resisted)) / curvature if curvature > 0.0 else 0.0
+        turn = float(self.step.dot(resisted))
+        share = turn / curvature if curvature > 0.0 else 0.0
         if not LEAST_SHARE < abs(share) < MOST_SHARE:
             return None
         step = self.step - share * (taken + change)
@@ -120,7 +122,8 @@ class Cholesky:
         predicted = -0.5 * float(normal.gradient.dot(step)) / normal.count
         if not predicted > 0.5 * self.decrement:
             return None
-        return step, predicted, float((step * step).dot(normal.hessian.diagonal())) / normal.count
+        rest = max(self.decrement - 0.5 * share * turn / normal.count, 0.0)
+        return step, predicted, float((step * step).dot(normal.hessian.diagonal())) / normal.count, rest
 
     def noise(self) -> tuple[float, float]:
         """Traces of W and W W (`QuadraticModel.noise`)."""

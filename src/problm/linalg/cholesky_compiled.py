@@ -178,14 +178,15 @@ def within(vectors, matrix, radius, step):  # type: ignore[no-untyped-def]
 
 
 @njit(
-    types.UniTuple(_f8, 2)(_i8, _f8[::1], _f8[:, ::1], _f8[::1], _f8, _f8[::1], _f8[::1], _f8[::1]),
+    types.UniTuple(_f8, 3)(_i8, _f8[::1], _f8[:, ::1], _f8[::1], _f8, _f8[::1], _f8[::1], _f8[::1]),
     nogil=True,
     error_model="numpy",
 )
 def extrapolated(count, gradient, hessian, plain, decrement, taken, promised, step):  # type: ignore[no-untyped-def]
     """Write the extrapolated step to ``step`` (`problm.linalg.cholesky.Cholesky.extrapolated`).
 
-    ``plain`` is the Gauss-Newton step. Returns the predicted decrease and squared length, or zeros.
+    ``plain`` is the Gauss-Newton step. Returns the predicted decrease, the squared length and the decrement of the rest
+    of the plain step; or zeros.
     """
     d = len(plain)
     curvature, turn = 0.0, 0.0
@@ -197,7 +198,7 @@ def extrapolated(count, gradient, hessian, plain, decrement, taken, promised, st
         turn += plain[a] * resisted
     share = turn / curvature if curvature > 0.0 else 0.0
     if not LEAST_SHARE < abs(share) < MOST_SHARE:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     for a in range(d):
         step[a] = plain[a] - share * (taken[a] + plain[a] - promised[a])
     slope, length = 0.0, 0.0
@@ -206,8 +207,8 @@ def extrapolated(count, gradient, hessian, plain, decrement, taken, promised, st
         length += step[a] * step[a] * hessian[a, a]
     predicted = -0.5 * slope / count
     if not predicted > 0.5 * decrement:
-        return 0.0, 0.0
-    return predicted, length / count
+        return 0.0, 0.0, 0.0
+    return predicted, length / count, max(decrement - 0.5 * share * turn / count, 0.0)
 
 
 @njit(types.UniTuple(_f8, 2)(_i8, _f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1]), nogil=True, error_model="numpy")
@@ -268,12 +269,12 @@ class CompiledCholesky:
         damping, length, predicted, squared = within(self._vectors, self._matrix, radius, step)
         return (damping, length, (step, predicted, squared)) if math.isfinite(damping) else None
 
-    def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float] | None:
+    def extrapolated(self, taken: Array, promised: Array) -> tuple[Array, float, float, float] | None:
         normal, step = self._normal, np.empty(len(self._matrix))
-        predicted, length = extrapolated(
+        predicted, length, rest = extrapolated(
             normal.count, normal.gradient, normal.hessian, self.step, self.decrement, taken, promised, step
         )
-        return (step, predicted, length) if predicted else None
+        return (step, predicted, length, rest) if predicted else None
 
     def noise(self) -> tuple[float, float]:
         normal = self._normal

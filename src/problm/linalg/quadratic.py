@@ -41,6 +41,8 @@ _DOUBTFUL = 1e-5
 
 Proposal = tuple[Array, float, float]
 """A step (d,), the decrease of the mean cost that the model predicts, and the squared length in scaled parameters."""
+Extrapolation = tuple[Array, float, float, float]
+"""The same of an extrapolated step, and the decrement of the rest of the Gauss-Newton step that it leaves."""
 
 
 class QuadraticModel:
@@ -186,12 +188,12 @@ class QuadraticModel:
             return step, predicted, length
         return self._bounded(step, damping, predicted, length)
 
-    def extrapolated(self, taken: Array, promised: Array) -> Proposal | None:
+    def extrapolated(self, taken: Array, promised: Array) -> Extrapolation | None:
         """A step extrapolated from the last one (`problm.linalg.cholesky.Cholesky.extrapolated`); None far from the
         minimum, or if it does not apply."""
         if self._factored is None or not self.decrement < NEAR * self.cost:
             return None
-        step: Proposal | None = self._factored.extrapolated(taken, promised)
+        step: Extrapolation | None = self._factored.extrapolated(taken, promised)
         return step
 
     def lengths(self) -> tuple[float, float]:

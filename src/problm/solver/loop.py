@@ -27,12 +27,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.quadratic import Proposal, QuadraticModel
+from ..linalg.quadratic import QuadraticModel
 from ..linalg.space import Space
 from ..support.caller import as_called
 from . import rules, short_end
 from .compiled import taking_steps
-from .damping import Tenfold
 from .growth import first_size
 from .options import Options
 from .outcome import not_finite, refuse_underflow, result_of
@@ -143,7 +142,8 @@ class _Trial:
     """Squared length in the scaled parameters."""
     plain: bool = False
     """Whether it was the Gauss-Newton step, or extrapolated from the last one."""
-    extrapolated: bool = False
+    rest: float = 0.0
+    """The decrement that counts for its contraction, if it was plain."""
 
 
 class Loop(Run):
@@ -281,7 +281,8 @@ class Loop(Run):
             proposal = self.damping.propose(system)
             plain = rules.is_plain(self.damping.value, proposal[1], system.decrement, tries == 1)
             extrapolated = ahead is not None and plain
-            step, predicted, length = ahead if ahead is not None and extrapolated else proposal
+            step, predicted, length = ahead[:3] if ahead is not None and extrapolated else proposal
+            rest = ahead[3] if ahead is not None and extrapolated else system.decrement
             if not predicted > 0.0:
                 return None
             if tries > 1:
@@ -289,9 +290,9 @@ class Loop(Run):
             change = self.change_by(step)
             ratio = -change / predicted
             if rules.lowers_cost(ratio):
-                return _Trial(step, change, predicted, ratio, tries, length, plain, extrapolated)
+                return _Trial(step, change, predicted, ratio, tries, length, plain, rest)
             if self.batch.full and self.termination.lost_in_rounding(system, change):
-                return _Trial(step, change, predicted, 1.0, tries, length, plain, extrapolated)
+                return _Trial(step, change, predicted, 1.0, tries, length, plain, rest)
             if extrapolated:
                 ahead = self.last = None
                 self.record("reject", system.cost)
@@ -311,15 +312,6 @@ class Loop(Run):
         if math.isnan(change) and self.options.nan_policy == "raise":
             raise not_finite(self.problem, trial)
         return change
-
-    def extrapolated(self, system: QuadraticModel) -> Proposal | None:
-        """The next step extrapolated from the last two over all rows, unless the problem learns curvature itself or the
-        damping is the paper's."""
-        if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full or self.problem.learns:
-            return None
-        if isinstance(self.damping, Tenfold):
-            return None
-        return system.extrapolated(*self.last[1:])
 
     def take_compiled_steps(self, system: QuadraticModel) -> bool:
         """Do many iterations in compiled code; return whether any were done."""
@@ -353,8 +345,8 @@ class Loop(Run):
         self.last = (batch.theta, step.step, system.step(0.0)[0]) if plain else None
         self.damping.accept(step.ratio)
         self.growth.stepped(system, step.ratio, step.predicted, step.tries == 1)
-        newton = plain and not step.extrapolated
-        self.termination.stepped(system, step.change, step.predicted, step.length, step.tries, newton)
+        rest = step.rest if plain else 0.0
+        self.termination.stepped(system, step.change, step.predicted, step.length, step.tries, rest)
         self.compiled_next = self.compiled is not None
 
     def look_closer(self) -> bool:

@@ -128,15 +128,23 @@ def left_by_last_step(decrement: float, last: float) -> float:
     return rate / (1.0 - rate) if 0.0 < rate < MOST_RATE else math.inf
 
 
-def one_step_left(decrement: float, cost: float, last: float, gtol: float, agreed: bool) -> bool:
-    """Whether the next Gauss-Newton step leads to the minimum within half of gtol, judging by the last one.
+def mixed(decrement: float, last: float, rest: float) -> float:
+    """The decrement whose contraction an extrapolated step leaves: of the ``rest`` of the Gauss-Newton step that the
+    extrapolation could not explain, but not less than linear convergence can tell."""
+    rate = contraction(decrement, last)
+    return max(rest, rate * rate * decrement)
+
+
+def one_step_left(decrement: float, cost: float, last: float, gtol: float, agreed: bool, rest: float) -> bool:
+    """Whether the next step leads to the minimum within half of gtol, judging by the last one; ``rest`` is the
+    decrement that counts for it, of a Gauss-Newton step its own (`mixed`).
 
     Only trusted if the last step was already short: the contraction of a long step says nothing about the next.
     """
     if not (agreed and last <= SHORT_WAY * cost and is_last_size(decrement, cost, gtol)):
         return False
     left = left_by_last_step(decrement, last)
-    return left * left * decrement <= 0.25 * gtol * gtol * cost
+    return left * left * rest <= 0.25 * gtol * gtol * cost
 
 
 def hardly_changes(change: float, predicted: float, cost: float, ftol: float) -> bool:
@@ -158,6 +166,6 @@ def is_flat(reach: float, cost: float, count: int) -> bool:
 
 COMPILED: tuple[Callable[..., Any], ...] = (
     first_radius, next_radius, lowers_cost, model_agrees, is_plain, lost_in_rounding, is_hopeless, contraction,
-    gradient_vanishes, is_last_size, left_by_last_step, one_step_left, hardly_changes, is_short,
+    gradient_vanishes, is_last_size, left_by_last_step, mixed, one_step_left, hardly_changes, is_short,
 )  # fmt: skip
 """The rules that `problm.solver.compiled.advance` compiles."""

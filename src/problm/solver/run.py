@@ -14,12 +14,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.quadratic import QuadraticModel
+from ..linalg.quadratic import Extrapolation, QuadraticModel
 from ..linalg.space import Space
 from ..sampling.order import as_generator
 from ..support import compiling
+from . import rules
 from .batch import Batch
-from .damping import Damping, TrustRegion, as_damping
+from .damping import Damping, Tenfold, TrustRegion, as_damping
 from .growth import Growth
 from .information import Information
 from .options import Options
@@ -121,6 +122,18 @@ class Run:
         self.termination.begin_anew()
         self.damping.reset()
         self.batch.move(point)
+
+    def extrapolated(self, system: QuadraticModel) -> Extrapolation | None:
+        """The next step extrapolated from the last two over all rows, unless the problem learns curvature itself or the
+        damping is the paper's; and the decrement that counts for its contraction."""
+        if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full or self.problem.learns:
+            return None
+        if isinstance(self.damping, Tenfold):
+            return None
+        found = system.extrapolated(*self.last[1:])
+        if found is None:
+            return None
+        return *found[:3], rules.mixed(system.decrement, self.termination.last_decrement, found[3])
 
     def iterate(self) -> Status | None:
         """Do one iteration (`problm.solver.loop`)."""

@@ -100,11 +100,12 @@ def take_last_step(run: Run, system: QuadraticModel) -> bool:
         sample = run.sample or Sample(run)
         _try_as_last(run, system, sample, sample.runs(run.batch.theta, second=False), None, anyway=False)
         return False  # steps that are judged by all rows follow
-    if not termination.one_step_left(system) or hidden_by_errors(run) > TOLERANCE:
+    step, predicted, _, rest = run.extrapolated(system) or (*system.step(0.0), system.decrement)
+    if not termination.one_step_left(system, rest) or hidden_by_errors(run) > TOLERANCE:
         return False
-    run.bound = termination.left_after(system)
-    run.batch.move(run.problem.retract(run.batch.theta, system.step(0.0)[0]))
-    run.record("accept", system.cost - system.decrement)
+    run.bound = termination.left_after(system, rest)
+    run.batch.move(run.problem.retract(run.batch.theta, step))
+    run.record("accept", system.cost - predicted)
     return True
 
 

@@ -21,7 +21,7 @@ _ROWS = 40
 def dot(a: Array, b: Array) -> float:
     """Sum of the products of two arrays of the same size."""
     if a.size <= _NUMBERS:
-        return float(np.vdot(a, b))
+        return float(a.dot(b) if a.ndim == b.ndim == 1 else np.vdot(a, b))
     a, b = a.reshape(-1), b.reshape(-1)
     return sum([float(a[lo : lo + _NUMBERS].dot(b[lo : lo + _NUMBERS])) for lo in range(0, a.size, _NUMBERS)])
 
@@ -31,7 +31,7 @@ def times(a: Array, b: Array) -> Array:
     d, n = a.shape
     piece = n if d > _ROWS else _WORK // max(d * d, 1)
     if n <= piece:
-        return np.asarray(a.dot(b))
+        return a.dot(b)  # type: ignore[no-any-return]
     total = a[:, :piece].dot(b[:piece])
     for lo in range(piece, n, piece):
         total += a[:, lo : lo + piece].dot(b[lo : lo + piece])

@@ -38,6 +38,7 @@ from ..rules import (
     is_short,
     lost_in_rounding,
     lowers_cost,
+    mixed,
     model_agrees,
     next_radius,
     one_step_left,
@@ -57,8 +58,8 @@ STOP, AGAIN, TAKEN = 0, 1, 2
 # Indices into ``state``: what is kept between two calls of the compiled loop, and then what belongs to one step.
 (
     COST, RADIUS, LENGTH, DAMPING, SMALL, SHORT, AGREED, BLIND, FOLLOWS, LAST, ACCEPTED, TRIED, FAILED, STEPS,
-    AHEAD, DECREMENT, SQUARED, RESISTED, POINT, SIZE, TRIAL_DAMPING, PREDICTED, TRIAL_SQUARED, STATES,
-) = range(24)  # fmt: skip
+    AHEAD, DECREMENT, REST, SQUARED, RESISTED, POINT, SIZE, TRIAL_DAMPING, PREDICTED, TRIAL_SQUARED, STATES,
+) = range(25)  # fmt: skip
 
 compilable(COMPILED, error_model="numpy")
 
@@ -105,10 +106,16 @@ def propose(  # type: ignore[no-untyped-def]
     state[DECREMENT], state[SQUARED], state[RESISTED], state[POINT] = decrement, found[2], found[3], point
     if not state[RADIUS] > 0.0:
         state[RADIUS] = first_radius(FACTOR, math.sqrt(found[5]), math.sqrt(found[3]))
+    state[AHEAD], state[REST] = 0.0, decrement
+    if state[FOLLOWS] != 0.0 and state[TRIED] == 0.0 and decrement < near * mean:
+        promise, reach, rest = extrapolated(n, gradient, hessian, vectors[4], decrement, trail[0], trail[1], step)
+        if promise > 0.0:
+            state[AHEAD], state[PREDICTED], state[TRIAL_SQUARED] = 1.0, promise, reach
+            state[REST] = mixed(decrement, state[LAST], rest)
     if state[STEPS] > 0.0:
         if gradient_vanishes(decrement, mean, gtol, state[LAST]):
             return STOP
-        if bounded > 0.0 and one_step_left(decrement, mean, state[LAST], bounded, state[AGREED] != 0.0):
+        if bounded > 0.0 and one_step_left(decrement, mean, state[LAST], bounded, state[AGREED] != 0.0, state[REST]):
             return STOP
         if state[AGREED] == 0.0 and steepest / math.sqrt(2.0 * mean) <= _GENTLE:
             return STOP
@@ -118,29 +125,23 @@ def propose(  # type: ignore[no-untyped-def]
             return STOP
     if state[STEPS] >= MOST:
         return STOP
-    ahead = state[FOLLOWS] != 0.0 and state[TRIED] == 0.0 and decrement < near * mean
-    state[AHEAD] = 1.0 if ahead else 0.0
-    return _next_step(n, limits, gradient, hessian, trail, state, vectors, matrix, step)
+    return _next_step(limits, state, vectors, matrix, step)
 
 
 @part(nogil=True, error_model="numpy")
-def _next_step(n, limits, gradient, hessian, trail, state, vectors, matrix, step):  # type: ignore[no-untyped-def]
-    """Write the step within the trust region to ``step``; return `AGAIN`, or `STOP` if there is none."""
-    plain, decrement = vectors[4], state[DECREMENT]
-    size, damping, predicted, length = math.sqrt(state[RESISTED]), 0.0, decrement, state[SQUARED]
-    for a in range(len(step)):
-        step[a] = plain[a]
+def _next_step(limits, state, vectors, matrix, step):  # type: ignore[no-untyped-def]
+    """Write the step within the trust region to ``step``, unless an extrapolated one that is within it is there; return
+    `AGAIN`, or `STOP` if there is none."""
+    plain = vectors[4]
+    size, damping, predicted, length = math.sqrt(state[RESISTED]), 0.0, state[DECREMENT], state[SQUARED]
     if size > 1.1 * state[RADIUS]:
         damping, size, predicted, length = within(vectors, matrix, state[RADIUS], step)
         state[AHEAD] = 0.0
     elif state[AHEAD] != 0.0:
-        promise, reach = extrapolated(n, gradient, hessian, plain, decrement, trail[0], trail[1], step)
-        if promise > 0.0:
-            predicted, length = promise, reach
-        else:  # the step has been overwritten nevertheless
-            state[AHEAD] = 0.0
-            for a in range(len(step)):
-                step[a] = plain[a]
+        predicted, length = state[PREDICTED], state[TRIAL_SQUARED]
+    else:
+        for a in range(len(step)):
+            step[a] = plain[a]
     if state[STEPS] == limits[6] or state[TRIED] == MOST_TRIALS or not predicted > 0.0:
         return STOP
     state[SIZE], state[TRIAL_DAMPING], state[PREDICTED], state[TRIAL_SQUARED] = size, damping, predicted, length
@@ -183,18 +184,18 @@ def judge(  # type: ignore[no-untyped-def]
     state[STEPS] += 1.0
     if ahead and not taken:
         state[AHEAD] = state[FOLLOWS] = 0.0
-        return _next_step(n, limits, gradient, hessian, trail, state, vectors, matrix, step)
+        return _next_step(limits, state, vectors, matrix, step)
     state[RADIUS] = next_radius(state[RADIUS], state[SIZE], damping, ratio)
     if not taken:
         state[TRIED] += 1.0
-        return _next_step(n, limits, gradient, hessian, trail, state, vectors, matrix, step)
+        return _next_step(limits, state, vectors, matrix, step)
     first = state[TRIED] == 0.0
     state[SMALL] = state[SMALL] + 1.0 if hardly_changes(change, predicted, mean, ftol) else 0.0
     state[SHORT] = 1.0 if is_short(state[TRIAL_SQUARED], state[POINT], xtol) else 0.0
     state[AGREED] = 1.0 if model_agrees(change, predicted, first) else 0.0
     plain = is_plain(damping, predicted, decrement, first)
     state[FOLLOWS] = 1.0 if plain else 0.0
-    state[LAST] = decrement if plain and not ahead else 0.0
+    state[LAST] = (state[REST] if ahead else decrement) if plain else 0.0
     for a in range(len(step)):
         trail[0, a], trail[1, a] = step[a], vectors[4, a]
     state[COST], state[TRIED] = cost, 0.0
@@ -263,7 +264,7 @@ class Steps:
 
     @property
     def last_decrement(self) -> float:
-        """The same before the last step, if that was a Gauss-Newton step; else 0."""
+        """The same before the last step, if that was a Gauss-Newton step, or what counts as such; else 0."""
         return float(self.state[LAST])
 
     @property
@@ -272,10 +273,15 @@ class Steps:
         return bool(self.state[AGREED])
 
     @property
-    def gauss_newton(self) -> Array:
-        """(d,) the Gauss-Newton step from the present point."""
-        step: Array = self.vectors[4]
-        return step
+    def rest(self) -> float:
+        """The decrement that counts for the contraction by the next step."""
+        return float(self.state[REST])
+
+    def next_step(self) -> tuple[Array, float]:
+        """(d,) the undamped step from the present point, and the mean decrease that it predicts."""
+        if self.state[AHEAD]:
+            return self.step, float(self.state[PREDICTED])
+        return self.vectors[4], self.decrement
 
     def take(
         self,
