@@ -28,12 +28,12 @@ import numpy as np
 
 import problm
 from problm.api.curve_fit import fit
-from problm.support.threads import available_threads
 
 from ..data import problems, sources, stand_ins
 from ..data.instances import FORMULAS, poses_near
 from ..harness import record
 from ..harness.summary import markdown_table
+from .like_for_like_threads import measured
 
 SEED = 20261
 """Nobody looked at these starts and scenes before. Sizes of samples and batches were chosen with seeds 1 to 50."""
@@ -159,23 +159,6 @@ def measure(call: Call) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def threaded(n: int) -> Iterator[dict[str, Any]]:
-    """Wall time on one thread over that of the default, which uses all cores, for every curve and start; the bits must
-    be the same. Both compete with whatever else runs, so only a quiet machine tells."""
-    for name, make in CURVES.items():
-        made, model, runs = make(n, SEED, starts=5), problm.formula(FORMULAS[name]), []
-        for start in made.starts:
-            least = {1: math.inf, None: math.inf}
-            ends = []
-            for threads in (1, None) * REPEATS:
-                began = time.perf_counter()
-                ends.append(fit(model, *made.data, start, threads=threads).x)
-                least[threads] = min(least[threads], time.perf_counter() - began)
-            same = all(np.array_equal(ends[0], end) for end in ends)
-            runs.append({"one": least[1], "all": least[None], "ratio": least[1] / least[None], "same": same})
-        yield {"problem": f"threads: {name}", "n": n, "ratio": record.spread([r["ratio"] for r in runs]), "runs": runs}
-
-
 def middle(runs: list[dict[str, Any]], name: str) -> str:
     """Median of a ratio over the runs, where it was measured."""
     return f"{median(r[name] for r in runs):.3g}" if name in runs[0] else ""
@@ -210,8 +193,7 @@ def main() -> None:
         ]
         for r in rows
     ]  # fmt: skip
-    several = available_threads() > 1
-    speedups = [row for n in sizes[2:] if several for row in threaded(n)]
+    speedups = measured(sizes[2:], SEED, REPEATS)
     parallel = [
         [
             r["problem"].removeprefix("threads: "), f"{r['n']:,}", record.told(r["ratio"]),
@@ -232,11 +214,12 @@ def main() -> None:
         "without a pyramid tries samples of the pixels, and may come to nothing.",
         markdown_table(["problem", "N", "to 1 %", "to 1e-6", "to the end", "ms", "passes", "LM's", "above"], cells),
         "## Threads",
-        f"Wall time of the default on one thread over that on all {available_threads()} cores, which it uses for "
-        "curves unless `threads` says otherwise."
-        if several
-        else "Not measured: this run had one core (or `OMP_NUM_THREADS=1`).",
-        *([markdown_table(["curve", "N", "speed-up", "ms", "same bits"], parallel)] if several else []),
+        f"Wall time of the default on one thread over that on all {speedups[0]['threads']} cores, which it uses unless "
+        "`threads` says otherwise, in a process of its own: median (least to greatest) over the starts. *ms*: on all "
+        "cores. Both compete with whatever else runs."
+        if speedups
+        else "Not measured: the machine has one core.",
+        *([markdown_table(["problem", "N", "speed-up", "ms", "same bits"], parallel)] if speedups else []),
     ]
     record.write(
         arguments.output,

@@ -47,7 +47,7 @@ def command(
     except ValueError:
         raise Bad(f"--threshold and --distortion are numbers, got {threshold!r} and {distortion!r}") from None
     folder = job.folder(("result.json", "pose.png", "report.html"), [matches, intrinsics, image])
-    options = job.options(threads=job.threads or 1, distortion=lens, estimate_focal=focal, threshold=cut)
+    options = job.options(distortion=lens, estimate_focal=focal, threshold=cut)
     pose = absolute_pose(table[:, :2], table[:, 2:5], K, **options)
     job.voice.say(str(pose))
     content = pose.to_dict()

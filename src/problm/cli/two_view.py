@@ -111,7 +111,7 @@ def two_view_options(job: Job, threshold: str, **more: Any) -> dict[str, Any]:
             cut = float(threshold)
         except ValueError:
             raise Bad(f"--threshold must be a number or auto, got {threshold!r}") from None
-    return job.options(threshold=cut, threads=job.threads or 1, **more)
+    return job.options(threshold=cut, **more)
 
 
 def existing(path: Path) -> Path:

@@ -189,12 +189,10 @@ class QuadraticModel:
         return self._bounded(step, damping, predicted, length)
 
     def extrapolated(self, taken: Array, promised: Array) -> Extrapolation | None:
-        """A step extrapolated from the last one (`problm.linalg.cholesky.Cholesky.extrapolated`); None far from the
-        minimum, or if it does not apply."""
+        """A step extrapolated from the last one (`problm.linalg.cholesky.Cholesky.extrapolated`); None if far away."""
         if self._factored is None or not self.decrement < NEAR * self.cost:
             return None
-        step: Extrapolation | None = self._factored.extrapolated(taken, promised)
-        return step
+        return self._factored.extrapolated(taken, promised)  # type: ignore[no-any-return]
 
     def lengths(self) -> tuple[float, float]:
         """Lengths of the point and of the Gauss-Newton step in the metric of the damping."""

@@ -133,6 +133,16 @@ class TestRefinement:
         assert np.array_equal(a.E, b.E)
         assert np.array_equal(a.covariance, b.covariance)
 
+    @pytest.mark.parametrize("robust", [False, True])
+    def test_all_cores_by_default(self, robust, monkeypatch):
+        asked = []
+        monkeypatch.setattr("problm.kernels.kernel.available_threads", lambda: asked.append(1) or 2)
+        views = two_views(40_000, seed=9)
+        start = None if robust else (rotation_exp(np.array([0.05, -0.05, 0.1])) @ views.R, views.t)
+        pose = essential_matrix(views.x1, views.x2, views.K, initial=start, robust=robust, acceptance="full")
+        assert pose.success
+        assert asked
+
     @pytest.mark.parametrize("acceptance", ["holdout", "full", "paper", "paper-relaxed"])
     def test_every_policy_arrives(self, acceptance):
         views = two_views(20_000, seed=9)

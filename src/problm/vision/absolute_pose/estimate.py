@@ -43,7 +43,7 @@ def absolute_pose(
     levels: int | None = None,
     max_starts: int = 50_000,
     confidence: float = 0.999,
-    threads: int = 1,
+    threads: int | None = None,
     rng: np.random.Generator | int | None = 0,
     **options: Any,
 ) -> AbsolutePose:
@@ -67,7 +67,7 @@ def absolute_pose(
     loss : robust loss of the refinement (see `problm.Loss`).
     levels : levels of graduated non-convexity from ``initial``. None: as many as it takes.
     max_starts, confidence : when the search ends: number of minimal samples, and probability of one without outliers.
-    threads : number of threads for the refinement of very many matches.
+    threads : number of threads for the refinement of very many matches; by default all cores.
     rng : random seed or Generator; results are bit-reproducible.
     **options : options of the solver (`problm.Options`), e.g. ``max_time``.
 

@@ -160,7 +160,7 @@ class Scene:
         roots = None if self.roots is None else self.roots[which]
         return Scene(self.x[which], self.X[which], roots, self.camera, self.focal, self.middle, self.size)
 
-    def problem(self, loss: Loss, threads: int = 1, rng: Any = 0) -> CompiledProblem:
+    def problem(self, loss: Loss, threads: int | None = 1, rng: Any = 0) -> CompiledProblem:
         """The problem of fitting the pose to all matches."""
         kernel = Kernel(
             pinhole_evaluator if self.pinhole else distorted_evaluator, self.dim, 2, loss=loss, threads=threads

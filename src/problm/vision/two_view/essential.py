@@ -60,7 +60,7 @@ def essential_matrix(
     max_starts: int = 50_000,
     confidence: float = 0.999,
     parameterization: str = "manifold",
-    threads: int = 1,
+    threads: int | None = None,
     rng: np.random.Generator | int | None = 0,
     **options: Any,
 ) -> RelativePose:
@@ -84,7 +84,7 @@ def essential_matrix(
     starts : ``"minimal"`` (five-point samples) or ``"random"`` (no RANSAC: descent from random poses).
     max_starts, confidence : when the search ends; see `problm.vision.two_view.settings.SearchOptions`.
     parameterization : ``"manifold"``, or ``"angles"`` for the paper's five angles, which have singularities.
-    threads : number of threads for the refinement of very many matches.
+    threads : number of threads for the refinement of very many matches; by default all cores.
     rng : random seed or Generator; results are bit-reproducible.
     **options : options of the solver (`problm.Options`), e.g. ``max_time``, ``acceptance``, ``ftol``.
 

@@ -32,7 +32,7 @@ def fundamental_matrix(
     starts: str = "minimal",
     max_starts: int = 50_000,
     confidence: float = 0.999,
-    threads: int = 1,
+    threads: int | None = None,
     rng: np.random.Generator | int | None = 0,
     **options: Any,
 ) -> Fundamental:

@@ -182,7 +182,7 @@ def two_view_problem(
     frame: Frame,
     loss: Loss,
     *,
-    threads: int = 1,
+    threads: int | None = 1,
     rng: np.random.Generator | int | None = 0,
 ) -> CompiledProblem:
     """The problem of fitting ``model`` to matches, given as four columns x1 y1 x2 y2."""

@@ -134,7 +134,7 @@ def refine(
     theta: Array,
     loss: Loss,
     levels: int,
-    threads: int,
+    threads: int | None,
     rng: np.random.Generator | int | None,
     options: dict[str, Any],
 ) -> Result:

@@ -52,7 +52,7 @@ class Settings:
     loss: str
     levels: int | None
     search: SearchOptions
-    threads: int
+    threads: int | None
     seed: np.random.Generator | int | None
     options: dict[str, Any]
     """Options of the solver."""
@@ -70,7 +70,7 @@ def make_settings(
     starts: str,
     max_starts: int,
     confidence: float,
-    threads: int,
+    threads: int | None,
     rng: np.random.Generator | int | None,
     options: dict[str, Any],
 ) -> Settings:
@@ -82,13 +82,13 @@ def make_settings(
         cut, search = _checked.__wrapped__(*given)
     if len(options) > ("max_time" in options):
         Options.of_several(**options)
-    return Settings(cut, loss, levels, search, int(threads), rng, options)
+    return Settings(cut, loss, levels, search, threads and int(threads), rng, options)
 
 
 @lru_cache(maxsize=64)
 def _checked(
     threshold: float | str, loss: str, levels: int | None, starts: str, max_starts: int, confidence: float,
-    threads: int, max_time: float,
+    threads: int | None, max_time: float,
 ) -> tuple[float | None, SearchOptions]:  # fmt: skip
     """The threshold (None: estimated) and the options of the search. Cached: a refinement takes less time than a dozen
     checks."""
@@ -106,7 +106,7 @@ def _checked(
         raise ValueError('loss="linear" is not robust; use robust=False for squared residuals')
     if levels is not None and (int(levels) != levels or levels < 1):
         raise ValueError(f"levels must be a whole number from 1, got {levels!r}")
-    if int(threads) != threads or threads < 1:
+    if threads is not None and (int(threads) != threads or threads < 1):
         raise ValueError(f"threads must be a whole number from 1, got {threads!r}")
     limit = float(max_time)
     return cut, SearchOptions(starts=starts, max_starts=max_starts, confidence=confidence, max_time=limit)
