@@ -15,6 +15,7 @@ import pytest
 import problm
 from problm.inference.shown import interactive
 from problm.report import page
+from problm.report.interactive import chart
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
@@ -48,6 +49,16 @@ def test_names_cannot_end_the_script():
     found = replace(found, model=replace(found.model, variables=("</script><b>",), response="<i>&amp;"))
     assert "</script><b>" not in interactive(found)
     assert "<i>" not in interactive(found)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_points_at_the_ends_are_not_cut(log):
+    x = np.geomspace(0.01, 100.0, 50)
+    part = chart(x, x, x - x, x, (x, x, x), log=(log, log))
+    low, high = json.loads(re.search(r'application/json">(.*?)</script>', part)[1])["range"]
+    assert low < x[0]
+    assert high > x[-1]
+    assert low > 0.0 or not log
 
 
 def test_planes_have_no_chart():

@@ -341,7 +341,8 @@ def write(folder: Folder, file: str, found: Fit, goodness: dict[str, float], wri
     files = [folder.write("result.json", dumps(saved))]
     parts = [page.paragraph(written), page.paragraph(file, note=True)]
     parts += [page.paragraph(f"Warning: {warning}") for warning in found.warnings]
-    if chart := interactive(found):
+    chart = interactive(found)
+    if chart:
         parts.append(chart)
     parts.append(page.wide_table(*parameter_table(found)))
     parts.append(page.listing(report(result, absolute=found.absolute_sigma, goodness=goodness)))
@@ -349,8 +350,8 @@ def write(folder: Folder, file: str, found: Fit, goodness: dict[str, float], wri
     if pictures is not None:
         curve, solve = pictures
         files.append(folder.write("fit.png", curve))
-        band = " with its 95 % confidence band" if np.ndim(found.x) == 1 else ""
-        parts.append(page.picture(curve, f"Data, fit{band}, and residuals"))
+        if not chart:
+            parts.append(page.picture(curve, "Data, fit and residuals"))
         parts.append(page.picture(solve, "Cost and batch size over time, residuals, correlations"))
     files.append(folder.write("report.html", page.page("ProBLM fit", parts)))
     return files

@@ -2,7 +2,7 @@
 // One chart: data, curve, band, terms and residuals over a shared x axis. Zoom, hover, toggle; no library, no network.
 (function () {
   const NS = "http://www.w3.org/2000/svg";
-  const W = 880, LEFT = 74, RIGHT = 14;
+  const LEFT = 74, RIGHT = 14;
   const PANELS = [{ top: 12, height: 300 }, { top: 338, height: 110 }];
   const HEIGHT = 492;
 
@@ -13,7 +13,7 @@
     return made;
   }
 
-  function ticks(low, high, log) {
+  function ticks(low, high, log, most = 6) {
     if (log) {
       const found = [];
       for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++)
@@ -21,7 +21,7 @@
           if (m * 10 ** e >= low * 0.999 && m * 10 ** e <= high * 1.001) found.push(m * 10 ** e);
       return found;
     }
-    const raw = (high - low) / 6, power = 10 ** Math.floor(Math.log10(raw));
+    const raw = (high - low) / most, power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw);
     const found = [];
     for (let t = Math.ceil(low / step) * step; t <= high + 1e-9 * step && found.length < 20; t += step)
@@ -35,6 +35,7 @@
 
   function chart(holder) {
     const data = JSON.parse(holder.querySelector("script").textContent);
+    const W = Math.max(340, Math.min(880, holder.clientWidth || 880)); // as wide as the page: letters keep their size
     const svg = node("svg", { viewBox: `0 0 ${W} ${HEIGHT}`, role: "img", "aria-label": data.title }, null);
     const legend = document.createElement("p");
     legend.className = "legend";
@@ -89,7 +90,7 @@
           node("line", { x1: LEFT, x2: W - RIGHT, y1: toY(t), y2: toY(t), class: "grid" }, axes);
           node("text", { x: LEFT - 6, y: toY(t) + 4, "text-anchor": "end" }, axes).textContent = short(t);
         }
-        for (const t of ticks(view[0], view[1], data.logx)) {
+        for (const t of ticks(view[0], view[1], data.logx, W < 500 ? 4 : 6)) {
           node("line", { x1: toX(t), x2: toX(t), y1: panel.top, y2: panel.top + panel.height, class: "grid" }, axes);
           if (k === 1)
             node("text", { x: toX(t), y: panel.top + panel.height + 16, "text-anchor": "middle" }, axes).textContent =
@@ -111,7 +112,8 @@
               const y = toY(s.y[i]);
               if (s.x[i] >= view[0] && s.x[i] <= view[1] && Number.isFinite(y)) d += `M${toX(s.x[i])},${y}h0`;
             }
-            node("path", { d, stroke: s.color, "stroke-width": s.x.length > 1500 ? 3 : 5, "stroke-linecap": "round",
+            const size = s.x.length > 1500 ? 3 : W < 500 ? 4 : 5;
+            node("path", { d, stroke: s.color, "stroke-width": size, "stroke-linecap": "round",
               "stroke-opacity": 0.6, fill: "none", class: "points" }, inside);
           } else {
             let pen = false;
@@ -133,7 +135,8 @@
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = name;
-      button.style.borderColor = data.series.find((s) => s.name === name).color;
+      const first = data.series.find((s) => s.name === name);
+      button.style.borderColor = first.color + (first.kind === "band" ? "55" : "");
       button.setAttribute("aria-pressed", "true");
       button.addEventListener("click", () => {
         if (!off.delete(name)) off.add(name);

@@ -24,6 +24,7 @@ _COLORS = ("#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2", "#7
 STYLE = """
 .chart svg { width: 100%; height: auto; touch-action: pan-y; user-select: none; cursor: crosshair; }
 .chart svg text { font: 13px system-ui, sans-serif; fill: var(--text); }
+@media (prefers-color-scheme: dark) { .chart .points { stroke: #7cc4f5; stroke-opacity: .7; } }
 .chart .axes rect { stroke: var(--faint); } .chart .grid { stroke: var(--line); stroke-width: .5; }
 .legend button { font: inherit; font-size: .85rem; margin: 0 .4rem .3rem 0; padding: .05rem .5rem; border: 0;
   border-left: 5px solid; background: var(--card); color: var(--text); cursor: pointer; }
@@ -89,10 +90,19 @@ def chart(
     series.append({**line, "name": "zero", "panel": 1, "x": _list(grid[[0, -1]]), "y": [0.0, 0.0]})
     content = {
         "id": number, "title": title, "labels": [labels[0], labels[1], residual_label], "logx": log[0], "logy": log[1],
-        "range": [float(grid[0]), float(grid[-1])], "series": series,
+        "range": _padded(float(grid[0]), float(grid[-1]), log[0]), "series": series,
     }  # fmt: skip
     text = json.dumps(content, allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
     return f'<div class="chart"><script type="application/json">{text}</script></div>'
+
+
+def _padded(low: float, high: float, log: bool) -> list[float]:
+    """The ends of an axis, a little beyond the data: points at the ends are shown whole."""
+    if log:
+        margin = (high / low) ** 0.015
+        return [low / margin, high * margin]
+    margin = 0.015 * (high - low)
+    return [low - margin, high + margin]
 
 
 def _list(values: Array) -> list[float | None]:

@@ -36,6 +36,7 @@ figcaption, .note { color: var(--faint); font-size: .9rem; }
 .tiles div { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem; }
 .tiles b { display: block; font-size: 1.9rem; line-height: 1.3; } .tiles span { color: var(--faint); font-size: .9rem; }
 pre { background: var(--card); padding: .7rem; overflow-x: auto; border-radius: 4px; }
+@media (max-width: 30rem) { table, pre { font-size: .8rem; } th, td { padding: .2rem .3rem; } }
 """
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _CHART = '<div class="chart">'

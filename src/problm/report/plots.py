@@ -33,7 +33,9 @@ def empty_figure(**options: Any) -> Any:
 
             return figure_png(self)
 
-    return Picture(layout="constrained", **options)
+    figure: Any = Picture(layout="constrained", **options)
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)  # inches; by default labels touch the titles below
+    return figure
 
 
 def new_figure(rows: int = 1, columns: int = 1, axes: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
@@ -330,7 +332,7 @@ def correlation_picture(ax: Any, result: ShownResult) -> None:
     image = ax.imshow(correlation, vmin=-1, vmax=1, cmap="RdBu_r")
     names = result.names or [f"x{i}" for i in range(len(error))]
     if len(names) <= 12:
-        ax.set_xticks(range(len(names)), names, rotation=45)
+        ax.set_xticks(range(len(names)), names, rotation=0 if max(map(len, names)) < 4 else 45)
         ax.set_yticks(range(len(names)), names)
     if len(names) <= 6:
         for i, j in np.ndindex(correlation.shape):

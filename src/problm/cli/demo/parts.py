@@ -75,10 +75,13 @@ class Part:
         ]
 
     def headline(self) -> tuple[str, str]:
-        """The first method's time, and how it compares with the last one's."""
+        """The first method's time, with those of the last one and of ours with a limit on the accuracy."""
         first, last = self.measured[0], self.measured[-1]
+        ours = "".join(
+            f"{m.method[8:]}: {_told(m.seconds)}. " for m in self.measured if m.method.startswith("ProBLM, ")
+        )
         against = f"{last.method}: {_told(last.seconds)}" + (", given up" if "given up" in last.note else "")
-        return _told(first.seconds), f"{self.title}. {against}"
+        return _told(first.seconds), f"{self.title}. {ours}{against}"
 
     def html(self) -> list[str]:
         from ...report.plots import plot_curve, plot_result
