@@ -171,3 +171,53 @@ def test_a_forgotten_camera_matrix_is_named():
     views = two_views(100, seed=1)
     with pytest.raises(ValueError, match=r"x1 looks like pixels .* pass K1"):
         essential_matrix(views.x1, views.x2)
+
+
+def a_line(n: int, wrong: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Matches of points on a line in space, some of them wrong."""
+    rng, v = np.random.default_rng(seed), two_views(10, seed=seed)
+    along = rng.normal(size=3)
+    X = np.array([0.0, 0.0, 6.0]) + np.linspace(-1.2, 1.2, n)[:, None] * along / np.linalg.norm(along)
+    views = [(Y / Y[:, 2:] @ v.K.T)[:, :2] for Y in (X, X @ v.R.T + v.t)]
+    x = np.hstack(views) + 0.3 * rng.normal(size=(n, 4))
+    x[: int(wrong * n)] = rng.uniform(size=(int(wrong * n), 4)) * [640, 480, 640, 480]
+    return x[:, :2], x[:, 2:]
+
+
+@pytest.mark.parametrize("function", [essential, fundamental_matrix, homography])
+@pytest.mark.parametrize("wrong", [0.0, 0.3, 0.6])
+def test_points_on_a_line_with_wrong_matches(function, wrong):
+    for n in (60, 200) if wrong else (8, 30, 200):
+        for seed in range(4):
+            assert function(*a_line(n, wrong, seed)).status in ("degenerate", "no consensus")
+
+
+@pytest.mark.parametrize("n", [12, 20, 60])
+def test_few_matches_of_a_rotation_or_a_plane_determine_nothing(n):
+    """The noise of few errors may be much larger than it looks, and R of such a pose makes up for it by t."""
+    wrongly = 0
+    for seed in range(10):
+        turned = two_views(n, inliers=0.8, seed=700 + seed, baseline=0.0)
+        plane = two_views(n, inliers=0.8, seed=700 + seed, plane=True)
+        wrongly += essential(turned.x1, turned.x2).status == "ok"
+        wrongly += fundamental_matrix(turned.x1, turned.x2).status == "ok"
+        wrongly += fundamental_matrix(plane.x1, plane.x2).status == "ok"
+    assert wrongly <= 3
+    views = [two_views(n, seed=700 + seed) for seed in range(10)]
+    assert sum(essential(v.x1, v.x2).status == "ok" for v in views) >= (7 if n == 12 else 9)
+
+
+def test_a_camera_matrix_in_other_units():
+    for K in (np.eye(3), (1.3, 1.3, 0.5, 0.4)):
+        for robust in (True, False):
+            with pytest.raises(ValueError, match=r"x1 looks like pixels .* K1 must have the focal length"):
+                essential_matrix(VIEWS.x1, VIEWS.x2, K, robust=robust)
+    with pytest.raises(ValueError, match=r"x2 looks like pixels .* K2 must have"):
+        essential_matrix(VIEWS.x1, VIEWS.x2, VIEWS.K, np.eye(3))
+
+
+@pytest.mark.parametrize(("function", "sample", "plane"), [(essential, 6, False), (homography, 4, True)])
+def test_matches_that_repeat_up_to_rounding(function, sample, plane):
+    v, rng = two_views(sample, seed=1, plane=plane), np.random.default_rng(0)
+    x = np.repeat(np.hstack([v.x1, v.x2]), 60, axis=0) * (1.0 + 1e-13 * rng.normal(size=(60 * sample, 4)))
+    assert function(x[:, :2], x[:, 2:]).status == "no consensus"

@@ -44,6 +44,7 @@ otherwise."""
 _FEW_PAIRS, _PAIRS = 2000, 10_000
 """Re-paired matches that tell chance from a consensus: the first where it is clear."""
 _CLEAR = -50.0  # log of the number of chance models, below which it is
+_ROUNDING = 1e-11  # of coordinates, relative to the largest: points that differ by less are equal
 _GENERIC = np.array([0.7548776662466927, 0.5698402909980532, 0.8191725133961645, 0.6710436067037893])
 
 
@@ -158,34 +159,34 @@ def vote_weights(x: Array) -> Array:
 
 def once_each(x: Array, weights: Array, order: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
     """The order without duplicate matches, and the weights of the others."""
-    key = _keys(x)[order]
-    first = np.sort(np.unique(key, return_index=True)[1])
+    group = _groups(x)
+    first = order if group is None else order[np.sort(np.unique(group[order], return_index=True)[1])]
     if len(first) < len(order):
-        order = order[first]
-        weights = weights.copy()
+        order, weights = first, weights.copy()
         weights[order] = vote_weights(x[order])
     return order, weights
 
 
-def _keys(x: Array) -> Array:
-    """A generic projection of points (n, k): equal values only for equal points, and sorting numbers is fast."""
-    return np.ascontiguousarray(x, dtype=np.float64) @ _GENERIC[: x.shape[1]]
+def _groups(x: Array) -> NDArray[np.intp] | None:
+    """Number of the group of equal points, up to rounding, that each of the points (n, k) is in; None if all differ.
+
+    Points are compared by a generic projection, which is equal only for equal points: sorting numbers is fast.
+    """
+    key = np.ascontiguousarray(x, dtype=np.float64) @ _GENERIC[: x.shape[1]]
+    ascending = np.sort(key)
+    rounding = _ROUNDING * max(abs(ascending[0]), abs(ascending[-1]))
+    if not (np.diff(ascending) <= rounding).any():
+        return None
+    order = np.argsort(key, kind="stable")
+    group = np.empty(len(key), dtype=np.intp)
+    group[order] = np.concatenate([[0], np.cumsum(np.diff(key[order]) > rounding)])
+    return group
 
 
 def _frequency(x: Array) -> Array | None:
     """Number of occurrences of each of the points (n, k); None if all differ."""
-    key = _keys(x)
-    ascending = np.sort(key)
-    if not (ascending[1:] == ascending[:-1]).any():
-        return None
-    order = np.argsort(key, kind="stable")
-    new = np.empty(len(key), dtype=bool)
-    new[0] = True
-    np.not_equal(key[order][1:], key[order][:-1], out=new[1:])
-    group = np.cumsum(new) - 1
-    counts = np.empty(len(key))
-    counts[order] = np.bincount(group)[group]
-    return counts
+    group = _groups(x)
+    return None if group is None else np.bincount(group)[group].astype(np.float64)
 
 
 def squared_movement(before: Array, after: Array, cut: float, model: Model) -> float:

@@ -12,6 +12,7 @@ determine no pose either, though one fits: its errors and standard errors look l
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,12 +20,11 @@ from numpy.typing import NDArray
 
 from ...jit import types
 from ...losses import Loss, as_loss
-from ...manifolds import ROTATION, compiled, multiply
+from ...manifolds import ROTATION, compiled
 from ...solver.loop import solve
 from .consensus import inlier_quantile, log_chance
 from .kernels import encode_rotation, homography_sampson_evaluator
 from .models import HOMOGRAPHY_SAMPSON, Frame, Model, two_view_problem
-from .pose import turned_rotation
 from .result import residual_norms
 from .search import Pool, find
 from .settings import SearchOptions
@@ -45,8 +45,8 @@ _WIDE = 1.5
 _LINE = 2.0
 """Spread across the best line, in standard deviations of the noise, below which matches lie on it. With 300 matches and
 noise of 0.5 pixels, poses are right to 0.5 degrees at 2.6 and 80 degrees off at 1."""
-_TRIM, _TRIMS = 0.93, 4  # share of the points that stay, and how often the line is fitted again
-_NEARLY = 0.15  # share of the variance across the line, above which points are not on one
+_ON_LINE, _NEAREST = 0.8, 0.45  # share of points that lie on a line, and the variance of the nearest of Gaussian ones
+_LINES, _SOME = 30, 100  # lines through two points that are tried, and points that judge them
 _FEW = 12  # points below which none is left out
 _NARROW = 2.0
 _LEAST_SHARE = 0.01
@@ -62,26 +62,6 @@ class Simpler:
     errors: Array
     """(N,) Sampson errors of all matches."""
     inliers: Flags
-
-
-@compiled(
-    _f8(_f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1], _f8), _f8(_f8[::1], _f8[:, ::1], _f8[:, ::1], _f8[:, :], _f8)
-)
-def _near_a_rotation(pose, A1, B2, x, limit):  # type: ignore[no-untyped-def]
-    """Share of matches that one of the two rotations of a pose's E takes to within ``limit`` pixels of x2."""
-    best = 0
-    for turned in range(2):
-        R = turned_rotation(pose) if turned else pose[:9].reshape(3, 3)
-        H = multiply(B2, multiply(R, A1))
-        count = 0
-        for i in range(x.shape[0]):
-            a, b = x[i, 0], x[i, 1]
-            w = H[2, 0] * a + H[2, 1] * b + H[2, 2]
-            u = (H[0, 0] * a + H[0, 1] * b + H[0, 2]) / w - x[i, 2]
-            v = (H[1, 0] * a + H[1, 1] * b + H[1, 2]) / w - x[i, 3]
-            count += u * u + v * v < limit * limit
-        best = max(best, count)
-    return best / max(x.shape[0], 1)
 
 
 @compiled(types.UniTuple(_f8, 2)(_f8[:, :], types.int64), types.UniTuple(_f8, 2)(_f8[:, ::1], types.int64))
@@ -113,22 +93,35 @@ def undetermined(frame: Frame, x: Array, count: int, variance: float) -> str:
 
 
 def on_a_line(x: Array, image: int, variance: float) -> bool:
-    """Whether the points of matches x (n, 4) in an image lie on a line, but for those that wrong matches add.
+    """Whether the points of matches x (n, 4) in an image lie on a line, but for a fifth, which may be wrong."""
+    p = np.ascontiguousarray(x[:, 2 * image : 2 * image + 2])
+    whole, across = _spread(p, 0)
+    if across <= min(_LINE**2 * variance, 0.01 * whole):
+        return True
+    if len(p) < _FEW:
+        return False
+    p = p[_near_a_line(p)]
+    whole, across = _spread(p, 0)
+    return across <= min(_NEAREST * _LINE**2 * variance, 0.01 * whole)
 
-    Three times the farthest 7 % are left out: a few wrong matches among the inliers would hide the line.
-    """
-    whole, across = _spread(x, 2 * image)
-    for _ in range(_TRIMS):
-        if across <= min(_LINE**2 * variance, 0.01 * whole):
-            return True
-        if across > _NEARLY * whole or len(x) < _FEW:
-            return False
-        p = x[:, 2 * image : 2 * image + 2]
-        p = p - p.mean(axis=0)
-        away = np.abs(p @ np.linalg.svd(p, full_matrices=False)[2][1])
-        x = x[away <= np.partition(away, int(_TRIM * len(x)))[int(_TRIM * len(x))]]
-        whole, across = _spread(x, 2 * image)
-    return False
+
+def _near_a_line(p: Array) -> Flags:
+    """(n,) the four fifths of the points (n, 2) that are nearest to a line: the best of some through two points."""
+    few, place = p[:: max(1, len(p) // _SOME)], int(_ON_LINE * len(p))
+    first, second = np.random.default_rng(0).integers(0, len(few), (2, _LINES))
+    along = few[second] - few[first]
+    length = np.maximum(np.hypot(along[:, 0], along[:, 1]), 1e-300)
+    normal = np.column_stack([-along[:, 1], along[:, 0]]) / length[:, None]
+    away = np.abs(normal @ few.T - np.einsum("kd,kd->k", normal, few[first])[:, None])
+    away[length <= 1e-300] = np.inf  # twice the same point
+    best = int(np.argmin(np.partition(away, int(_ON_LINE * len(few)), axis=1)[:, int(_ON_LINE * len(few))]))
+    distance = np.abs((p - few[first[best]]) @ normal[best])
+    for _ in range(2):
+        near = distance <= np.partition(distance, place)[place]
+        centre = p[near].mean(axis=0)
+        distance = np.abs((p - centre) @ np.linalg.svd(p[near] - centre, full_matrices=False)[2][1])
+    flags: Flags = distance <= np.partition(distance, place)[place]
+    return flags
 
 
 def rotation_only(
@@ -148,15 +141,17 @@ def rotation_only(
     flags = np.ones(len(x), dtype=bool) if inliers is None else inliers
     rows = np.flatnonzero(flags)
     few = x[rows[:: max(1, len(rows) // _LOOK_AT)]]
-    wide = _threshold(cut)
-    # Real parallax is many times the noise, so a few matches suffice to detect it.
-    if _near_a_rotation(pose, frame.A1, frame.back, few, 6.0 * wide) < 0.5:
-        return None
+    wide = _threshold(cut, len(rows), 5)
     maps = replace(frame, maps=True)
+    # The rotation that aligns the rays is the better guess without outliers, those of E with them. Those of few matches
+    # may be far from the camera's, if they make up for it by t.
     R, t = pose[:9].reshape(3, 3), pose[9:]
-    # The rotation that aligns the rays is the better guess without outliers, those of E with them.
     guesses = [_align(maps.transform(few)).ravel(), R.ravel(), (2.0 * np.outer(t, t) @ R - R).ravel()]
-    near = [float(np.mean(_errors(TURN, maps, few, guess) < 3.0 * wide)) for guess in guesses]
+    guessed = [_errors(TURN, maps, few, guess) for guess in guesses]
+    # Real parallax is many times the noise, so a few matches suffice to detect it.
+    if max(float(np.mean(error < 6.0 * wide)) for error in guessed) < 0.5:
+        return None
+    near = [float(np.mean(error < 3.0 * wide)) for error in guessed]
     result = solve(
         two_view_problem(TURN, [x[rows]], maps, as_loss("truncated", 2.0 * wide)),
         guesses[int(np.argmax(near))],
@@ -173,7 +168,7 @@ def plane_only(
     """The homography that explains the inliers of a fundamental matrix, if there is one."""
     maps = replace(frame, maps=True)
     kept = x[inliers]
-    wide = _threshold(cut)
+    wide = _threshold(cut, len(kept), 7)
     pool = Pool(HOMOGRAPHY_SAMPSON, maps, kept, rng)
     found = find(pool, wide, SearchOptions(max_starts=200), rng)
     if found is None or found.share < 0.5:
@@ -184,9 +179,18 @@ def plane_only(
     return _judge(result.x.reshape(3, 3), errors, wide, inliers, chance, 4)
 
 
-def _threshold(cut: float) -> float:
-    """Threshold of a two-dimensional error for the same noise."""
-    return cut * inlier_quantile(2) / inlier_quantile(1)
+def _threshold(cut: float, n: int, fitted: int) -> float:
+    """Threshold of a two-dimensional error for the same noise, of n errors, as large as it may be."""
+    return cut * inlier_quantile(2) / inlier_quantile(1) * largest_noise(n, fitted)
+
+
+def largest_noise(n: int, fitted: int) -> float:
+    """Standard deviation that noise may have (99 %), relative to the root mean square of n errors, to which ``fitted``
+    parameters were fitted."""
+    free = max(n - fitted, 1)
+    part = 2.0 / (9.0 * free)  # quantile of chi-squared by Wilson and Hilferty (1931)
+    least = free * max(1.0 - part - 2.33 * math.sqrt(part), 0.2) ** 3
+    return math.sqrt(max(n / least, 1.0))
 
 
 def _errors(model: Model, frame: Frame, x: Array, theta: Array) -> Array:

@@ -25,7 +25,7 @@ from ...manifolds import as_pose
 from ...problems.compiled import CompiledProblem
 from ...support.suggest import suggest
 from .consensus import inlier_quantile
-from .degenerate import Simpler, on_a_line, rotation_only, undetermined
+from .degenerate import Simpler, largest_noise, on_a_line, rotation_only, undetermined
 from .depths import VOTERS, Depths
 from .kernels import cross_product
 from .matches import check_intrinsics, check_matches, inverse_intrinsics, refuse_pixels, undistort
@@ -114,10 +114,8 @@ def essential_matrix(
     frame = Frame(A1, A1 if k2 is k1 else inverse_intrinsics(k2))
     settings = make_settings(threshold, loss, levels, starts, max_starts, confidence, threads, rng, options)
     theta = None if initial is None else _start(initial, model)
-    if K1 is None:
-        refuse_pixels(a, "x1", "K1")
-    if K1 is None and K2 is None:
-        refuse_pixels(b, "x2", "K2")
+    refuse_pixels(a, "x1", "K1", None if K1 is None else frame.A1)
+    refuse_pixels(b, "x2", "K1" if K2 is None else "K2", None if K1 is None and K2 is None else frame.A2)
     task = _Task(model, frame, a, b, k1, k2, settings)
     return _robust_pose(task, theta) if robust else _refine_all(task, theta)
 
@@ -267,6 +265,7 @@ def _doubt(task: _Task, inliers: Flags, variance: float) -> str:
     kept = int(np.count_nonzero(inliers))
     some = slice(None, None, max(1, kept // _VOTERS))
     few = task.matches(some if kept == len(inliers) else np.flatnonzero(inliers)[some])
+    variance *= largest_noise(kept, task.model.dim) ** 2
     return undetermined(task.frame, few, kept, variance) if kept > task.model.dim else ""
 
 

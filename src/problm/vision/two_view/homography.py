@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...support.suggest import suggest
-from .degenerate import on_a_line
+from .degenerate import largest_noise, on_a_line
 from .estimate import estimate, outcome, start_matrix, unit_frame
 from .matches import check_matches
 from .models import HOMOGRAPHY, HOMOGRAPHY_SAMPSON
@@ -90,7 +90,7 @@ def _doubt(a: Points, b: Points, fit: Fit | None) -> str:
     some = kept[:: max(1, len(kept) // _LOOK_AT)]
     x = np.concatenate([a[some], b[some]], axis=1, dtype=np.float64)
     errors = fit.errors[some]
-    variance = 0.5 * float(errors @ errors) / len(some)
+    variance = 0.5 * float(errors @ errors) / len(some) * largest_noise(2 * len(kept), 8) ** 2
     if on_a_line(x, 0, variance) or on_a_line(x, 1, variance):
         return "The matches lie on a line, up to their noise: the homography is not determined."
     return ""

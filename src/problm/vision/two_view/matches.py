@@ -161,13 +161,18 @@ def check_intrinsics(K: ArrayLike | None, name: str) -> Array:
     return array
 
 
-def refuse_pixels(x: Points, name: str, camera: str) -> None:
-    """Raise ValueError if points without a camera matrix cannot be calibrated coordinates, tangents of angles."""
-    typical = float(np.median(np.abs(x[:: max(1, len(x) // _LOOK_AT)]).max(axis=1)))
+def refuse_pixels(x: Points, name: str, camera: str, inverse: Array | None) -> None:
+    """Raise ValueError if points are no tangents of angles after the inverse of the camera matrix; None: none given."""
+    some = np.asarray(x[:: max(1, len(x) // _LOOK_AT)], dtype=np.float64)
+    rays = some if inverse is None else some @ inverse[:2, :2].T + inverse[:2, 2]
+    typical = float(np.median(np.abs(rays).max(axis=1)))
     if typical > _LARGEST_TANGENT:
+        remedy = f"pass {camera}, or transform the points by its inverse"
+        if inverse is not None:
+            remedy = f"{camera} must have the focal length and the centre of the image, in the units of {name}"
         raise ValueError(
-            f"{name} looks like pixels (half of the points have a coordinate above {typical:.4g}), but without "
-            f"{camera} it must be in calibrated coordinates: pass {camera}, or transform the points by its inverse"
+            f"{name} looks like pixels (half of the points have a coordinate above {typical:.4g}), but with"
+            f"{'out' if inverse is None else ''} {camera} it must be in calibrated coordinates: {remedy}"
         )
 
 
