@@ -125,11 +125,6 @@ def test_errors(peaks):
         problm.lmfit.fit(model, y, start)
     with pytest.warns(UserWarning, match="keyword argument z does not match"):
         problm.lmfit.fit(model, y, start, x=x, z=3)
-    fixed = start.copy()
-    for parameter in fixed.values():
-        parameter.vary = False
-    with pytest.raises(ValueError, match="no parameter varies"):
-        problm.lmfit.fit(model, y, fixed, x=x)
 
 
 def test_what_lmfit_does_before_a_fit():
@@ -224,6 +219,52 @@ def test_a_minimizer_that_was_aborted_says_so(peaks):
     assert out.aborted
     assert out._abort
     assert not out.success
+
+
+def test_without_varying_parameters_the_statistics_are_those_of_the_start(peaks):
+    model, start, x, y = peaks
+    fixed = start.copy()
+    for parameter in fixed.values():
+        parameter.vary = False
+    out = model.fit(y, fixed, x=x, method="problm")
+    assert out.chisqr == pytest.approx(np.sum((y - model.eval(fixed, x=x)) ** 2))
+    assert out.nfev == 1
+    assert not out.errorbars
+    assert out.success
+
+
+def test_evaluations_are_counted_limited_and_reported_as_by_lmfit():
+    x = np.linspace(0.0, 5.0, 200)
+    model = ExponentialModel()
+    y = model.eval(x=x, amplitude=3, decay=2) + 0.01 * np.sin(40 * x)
+    counts = []
+    full = model.fit(y, x=x, amplitude=1, decay=1, method="problm", iter_cb=lambda _, n, *__, **___: counts.append(n))
+    assert counts == list(range(1, full.nfev + 1))
+    assert full.max_nfev == 6000
+    short = model.fit(y, x=x, amplitude=1, decay=1, method="problm", max_nfev=4)
+    assert short.nfev == 5
+    assert short.aborted
+    assert not short.success
+    assert full.chisqr < short.chisqr <= np.sum((y - model.eval(x=x, amplitude=1, decay=1)) ** 2)
+
+
+def test_the_derivative_of_lmfits_least_squares_is_used():
+    x = np.linspace(0.0, 5.0, 200)
+    y = 3.0 * np.exp(-x / 2.0) + 0.01 * np.sin(40 * x)
+
+    def by(p, x):
+        decay = np.exp(-x / p["t"])
+        return -np.stack([decay, p["a"] * x / p["t"] ** 2 * decay], axis=1)
+
+    def residual(p, x):
+        return y - p["a"] * np.exp(-x / p["t"])
+
+    params = lmfit.create_params(a=1, t=1)
+    plain, given = (
+        lmfit.minimize(residual, params, args=(x,), method="problm", **options) for options in ({}, {"jac": by})
+    )
+    assert given.nfev < plain.nfev
+    assert given.params["t"].value == pytest.approx(plain.params["t"].value, rel=1e-6)
 
 
 def test_bounds_are_tried_both_ways():

@@ -32,9 +32,11 @@ from .api.least_squares import least_squares
 from .solver.result import Result, Status
 
 Array = NDArray[np.float64]
-_BOTH_WAYS = 20_000
-"""Residuals up to which a fit with bounds is also done in lmfit's internal variables. Beyond, where that takes time,
-only fits that end on a bound are."""
+_Abort = lmfit.minimizer.AbortFitException
+_SMALL = 20_000
+"""Residuals up to which every call is for all of them, so that they are counted as lmfit counts, and up to which a fit
+with bounds is also done in lmfit's internal variables. Beyond, where that takes time, only fits that end on a bound
+are."""
 _TRIES = 100
 """Trial steps in internal variables, where a parameter may creep along its bound for ever."""
 
@@ -155,12 +157,14 @@ class _Residuals:
 
     def __init__(self, minimizer: Any, names: list[str], params: lmfit.Parameters) -> None:
         self.minimizer, self.names, self.params = minimizer, names, params
+        self.best = np.inf, np.array([params[n].value for n in names])
+        """The least sum of squares of all evaluations, and where it was."""
         self.tied = any(p.expr is not None for p in params.values())
         self.calls = 0
         self._where: list[Any] = []
         """Positions and keywords of the arguments that have rows."""
-        self.start = np.array([params[n].value for n in names])
-        self.columns = self._columns()
+        self.start, self.small = self.best[1], True
+        self.columns: tuple[NDArray[Any], ...] | None = None
 
     def at(self, theta: Array) -> lmfit.Parameters:
         """The parameters with these values."""
@@ -171,10 +175,30 @@ class _Residuals:
         return self.params
 
     def __call__(self, theta: Array, *rows: Any) -> Any:
-        self.calls += 1
-        args, keywords = self._arguments(rows)
-        r = self.minimizer.userfcn(self.at(theta), *args, **keywords)
+        r = self._evaluated(theta, rows)
         return np.asarray(r) if rows else self._coerced(r)
+
+    def finished(self, theta: Array) -> Array:
+        """All residuals of the result, which do not count."""
+        r = self.minimizer.userfcn(self.at(theta), *self.minimizer.userargs, **self.minimizer.userkws)
+        return np.asarray(self._coerced(r), dtype=np.float64).ravel()
+
+    def _evaluated(self, theta: Array, rows: tuple[Any, ...]) -> Any:
+        """Residuals of these rows; counted, limited and reported as lmfit does it if the fit is small."""
+        minimizer, params = self.minimizer, self.at(theta)
+        self.calls += 1
+        if self.small and self.calls > minimizer.max_nfev:
+            raise _Abort(f"Fit aborted: number of function evaluations > {minimizer.max_nfev}")
+        args, keywords = self._arguments(rows)
+        r = minimizer.userfcn(params, *args, **keywords)
+        self.small = self.small and np.size(r) <= _SMALL
+        if self.small:
+            cost = float(np.vdot(r, r).real)
+            self.best = min(self.best, (cost, np.array(theta)), key=lambda at: at[0])
+            if callable(minimizer.iter_cb) and minimizer.iter_cb(params, self.calls, r, *args, **keywords):
+                minimizer._abort = True
+                raise _Abort("Fit aborted by user callback. Could not estimate error-bars.")
+        return r
 
     def jacobian(self, dfun: Callable[..., Any], by_columns: bool) -> Callable[..., Array]:
         """The Jacobian by lmfit's ``Dfun``, derivatives for the parameters that vary; ``by_columns`` is col_deriv."""
@@ -197,21 +221,18 @@ class _Residuals:
         """All residuals along one axis, complex ones as two, by lmfit's rules for what is not a number."""
         return np.asarray(lmfit.minimizer.coerce_float64(r, nan_policy=self.minimizer.nan_policy))
 
-    def _columns(self) -> tuple[NDArray[Any], ...] | None:
-        """Arguments with one row per residual; None if they cannot be identified."""
-        self.calls += 1
-        residual = np.asarray(
-            self.minimizer.userfcn(self.at(self.start), *self.minimizer.userargs, **self.minimizer.userkws)
-        )
+    def find_columns(self) -> None:
+        """Find the arguments with one row per residual, if they can be identified."""
+        residual = np.asarray(self._evaluated(self.start, ()))
         n = residual.size
         if residual.ndim != 1 or residual.dtype.kind not in "fiu" or len(self._coerced(residual)) < n:
-            return None
+            return
         given = {**dict(enumerate(self.minimizer.userargs)), **self.minimizer.userkws}
         rows = {key: value for key, value in given.items() if _has_rows(value, n)}
         if not rows or any(column.dtype.kind not in "fiu" for column in rows.values()):
-            return None
+            return
         self._where = list(rows)
-        return tuple(rows.values())
+        self.columns = tuple(rows.values())
 
 
 def _has_rows(value: Any, n: int) -> bool:
@@ -222,30 +243,48 @@ def _has_rows(value: Any, n: int) -> bool:
 def _solved(minimizer: Any, params: Any, keywords: Mapping[str, Any]) -> lmfit.minimizer.MinimizerResult:
     """Minimise an lmfit minimizer's function, and fill lmfit's result by lmfit's own functions."""
     answer = minimizer.prepare_fit(params)
-    answer.method, names = "problm", answer.var_names
-    if not names:
-        raise ValueError("params: no parameter varies, so there is nothing to fit")
+    answer.method, answer.problm, names = "problm", None, answer.var_names
     # Removed from the minimizer, because confidence intervals pass its keywords to lmfit's own method.
     minimizer.problm_kws = {**getattr(minimizer, "problm_kws", {}), **minimizer.kws, **keywords}
     minimizer.kws = {}
-    options = {"max_nfev": _limit(minimizer.max_nfev), **minimizer.problm_kws}
+    options = dict(minimizer.problm_kws)
+    minimizer.set_max_nfev(options.pop("max_nfev", None), 2000 * (len(names) + 1))
     residuals = _Residuals(minimizer, names, answer.params)
+    try:
+        residuals.find_columns()
+        found = _minimized(minimizer, answer, residuals, options) if names else None
+    except _Abort as stopped:
+        found, answer.message, answer.aborted = None, str(stopped), True
+    answer.success, answer.errorbars = not answer.aborted, False
+    answer.nfev = residuals.calls
+    theta = residuals.best[1] if found is None else np.atleast_1d(found.x)
+    answer.x, answer.residual = theta, residuals.finished(theta)
+    answer.params = residuals.params
+    answer._calculate_statistics()
+    if found is not None:
+        _fill(minimizer, answer, found, options)
+    return answer
+
+
+def _minimized(minimizer: Any, answer: Any, residuals: _Residuals, options: dict[str, Any]) -> Result:
+    """The solution, by the better of two ways of keeping to bounds."""
+    if not residuals.small:
+        options["max_nfev"] = _limit(minimizer.max_nfev)
+        if callable(minimizer.iter_cb):
+            options["callback"] = _callback(minimizer, residuals.at)
     dfun, by_columns = options.pop("Dfun", None), bool(options.pop("col_deriv", False))
+    if dfun is None and callable(options.get("jac")):
+        dfun = options["jac"]
     if dfun is not None:
         options["jac"] = residuals.jacobian(dfun, by_columns)
-    if callable(minimizer.iter_cb):
-        options["callback"] = _callback(minimizer, residuals.at)
-    chosen = [answer.params[n] for n in names]
+    chosen = [answer.params[n] for n in residuals.names]
     bounds = np.array([p.min for p in chosen]), np.array([p.max for p in chosen])
     found = least_squares(residuals, residuals.start, bounds=bounds, data=residuals.columns, **options)
     bounded = any(np.isfinite(bound).any() for bound in bounds)
-    if not minimizer._abort and (found.active_mask.any() or (bounded and found.n <= _BOTH_WAYS)):
+    if not minimizer._abort and (found.active_mask.any() or (bounded and found.n <= _SMALL)):
         found = _by_internal_variables(found, residuals, bounds, chosen, options)
-    found.names = tuple(names)
-    residual = residuals(found.x)
-    answer.nfev = residuals.calls
-    _fill(minimizer, answer, found, residuals.at(found.x), residual, options)
-    return answer
+    found.names = tuple(residuals.names)
+    return found
 
 
 def _by_internal_variables(
@@ -264,11 +303,16 @@ def _by_internal_variables(
     def internal(theta: Array, *rows: Any) -> Any:
         return residuals(outside(theta), *rows)
 
-    limited = {**options, "max_nfev": min(options["max_nfev"] or _TRIES, _TRIES), "jac": "2-point"}
-    other = least_squares(internal, inside, data=residuals.columns, **limited)
-    if not other.cost < found.cost * (1.0 - 1e-6):
-        return found
-    again = least_squares(residuals, outside(other.x), bounds=bounds, data=residuals.columns, **options)
+    limited = {**options, "max_nfev": min(options.get("max_nfev") or _TRIES, _TRIES), "jac": "2-point"}
+    try:
+        other = least_squares(internal, inside, data=residuals.columns, **limited)
+        if not other.cost < found.cost * (1.0 - 1e-6):
+            return found
+        again = least_squares(residuals, outside(other.x), bounds=bounds, data=residuals.columns, **options)
+    except _Abort:
+        if residuals.minimizer._abort:
+            raise
+        return found  # which needed fewer evaluations than are allowed
     return again if again.cost < found.cost else found
 
 
@@ -290,15 +334,10 @@ def _callback(minimizer: Any, at: Callable[[Array], Any]) -> Callable[..., Any]:
     return called
 
 
-def _fill(
-    minimizer: Any, answer: Any, found: Result, params: lmfit.Parameters, residual: Array, options: Mapping[str, Any]
-) -> None:
-    """Fill in statistics, errors and correlations by lmfit's own functions."""
-    answer.params, answer.residual, answer.problm = params, np.asarray(residual, dtype=np.float64).ravel(), found
-    answer.success, answer.message = found.success, found.message
+def _fill(minimizer: Any, answer: Any, found: Result, options: Mapping[str, Any]) -> None:
+    """Fill in errors and correlations by lmfit's own functions."""
+    answer.problm, answer.success, answer.message = found, found.success, found.message
     answer.status, answer.aborted = int(found.status), found.status in (Status.STOPPED, Status.INTERRUPTED)
-    answer._calculate_statistics()
-    answer.x, answer.errorbars = np.atleast_1d(found.x), False
     if found.singular or answer.aborted:
         return
     robust = options.get("loss", "linear") != "linear"

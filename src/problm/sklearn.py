@@ -22,8 +22,9 @@ try:
 except ImportError as error:
     raise ImportError("problm.sklearn needs scikit-learn 1.6 or newer: pip install scikit-learn") from error
 
-from .api.arguments import limits
+from .api.arguments import limits, numbers
 from .api.curve_fit import fit as fit_curve
+from .support.array_kinds import refuse_units
 from .support.differences import derivatives, relative
 from .support.suggest import suggest
 from .warnings import ConvergenceWarning
@@ -99,6 +100,10 @@ class NonlinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NonlinearRegressor:
         """Fit the model to rows X (n_samples, n_columns) and targets y (n_samples,)."""
+        for name, given in (("X", X), ("y", y)):
+            refuse_units(name, given)
+            if np.asarray(given).dtype.kind in "mM":
+                numbers(name, given)  # which says what to do with times
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         sigma = None
         if sample_weight is not None:

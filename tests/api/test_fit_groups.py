@@ -51,7 +51,7 @@ def test_numbers_as_groups_bounds_and_starts():
     ("arguments", "match"),
     [
         ({"shared": ["q"]}, "no parameter 'q'"),
-        ({"p0": {"h": 1.0}}, "no parameter 'h'"),
+        ({"p0": {"q": 1.0}}, "no parameter 'q'"),
         ({"groups": GROUP[:-1]}, "the same length"),
         ({"groups": np.arange(180)}, "at most 60"),
         ({"groups": np.where(GROUP == "wt", "ko_1", GROUP)}, "rename them"),

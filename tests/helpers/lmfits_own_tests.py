@@ -27,6 +27,7 @@ FILES = (
     "test_multidatasets.py", "test_nose.py", "test_pandas.py", "test_params_uvars.py", "test_printfuncs.py",
 )  # fmt: skip
 """Those that fit by least squares; the others test parameters alone, or other minimisers."""
+KEPT = ("loss", "f_scale", "ftol", "xtol", "gtol", "jac", "Dfun", "col_deriv", "verbose")
 
 
 def pytest_configure(config: Any) -> None:
@@ -36,10 +37,9 @@ def pytest_configure(config: Any) -> None:
     import problm.lmfit  # noqa: F401  makes the method known
 
     def solved(self: Any, params: Any = None, max_nfev: int | None = None, **kws: Any) -> Any:
-        self.set_max_nfev(max_nfev, 2000 * (len(self.params if params is None else params) + 1))
-        # What MINPACK and SciPy call their options, and a derivative by internal variables, mean nothing here.
-        self.kws = {name: value for name, value in {**self.kws, **kws}.items() if name in ("loss", "f_scale")}
-        return self.minimize("problm", params)
+        # Other options of MINPACK and SciPy mean nothing here.
+        self.kws = {name: value for name, value in {**self.kws, **kws}.items() if name in KEPT}
+        return self.minimize("problm", params, max_nfev=max_nfev)
 
     lmfit.Minimizer.leastsq = solved
     lmfit.Minimizer.least_squares = solved

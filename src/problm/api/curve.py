@@ -90,7 +90,9 @@ def points_of(xdata: Any, ydata: Any, sigma: Any, *, convert: bool) -> Points:
     """Make points from SciPy's arguments; ``convert`` turns integers into floats, as SciPy does for functions."""
     y = inputs.column("ydata", np.atleast_1d(ydata) if np.ndim(ydata) == 0 else ydata)
     if y.dtype.kind == "c":
-        raise ValueError("ydata is complex: fit real and imaginary parts as two residuals with problm.least_squares")
+        raise ValueError(
+            "ydata is complex: problm.fit takes a complex function; or fit real and imaginary parts as two residuals"
+        )
     if y.ndim != 1:
         y = y.ravel()
     if not y.size:
@@ -107,6 +109,8 @@ def points_of(xdata: Any, ydata: Any, sigma: Any, *, convert: bool) -> Points:
         elif not convert and x.ndim <= 2:
             n = len(y)
             raise ValueError(f"xdata has shape {x.shape} but ydata has {n} points: expected ({n},) or (k, {n})")
+        if not convert and x.dtype.kind == "c":
+            raise ValueError("xdata is complex, but a formula takes real numbers: pass a function")
         if convert and x.dtype.kind in "iu":
             x = x.astype(np.float64)
         xdata = xdata if hasattr(xdata, "columns") else x
@@ -208,10 +212,7 @@ def sigmas(sigma: Any, n: int) -> Array | None:
     """Standard deviations (n,), or a covariance matrix (n, n)."""
     if sigma is None:
         return None
-    refuse_units("sigma", sigma)
-    s = np.asarray(sigma.to_numpy() if hasattr(sigma, "to_numpy") else sigma)
-    if s.dtype.kind not in "fiu":
-        raise ValueError(f"sigma must hold numbers, got dtype {s.dtype}")
+    s = inputs.numbers("sigma", sigma)
     if s.size == 1:
         s = np.full(n, float(s.item()))
     if s.shape not in ((n,), (n, n)):
@@ -219,7 +220,7 @@ def sigmas(sigma: Any, n: int) -> Array | None:
     if s.ndim == 1 and not (s > 0).all():
         row = int(np.argmin(np.where(np.isnan(s), -np.inf, s)))
         raise ValueError(f"sigma must be positive, but sigma[{row}] is {s[row]}")
-    return s if s.dtype.kind == "f" else s.astype(np.float64)
+    return s
 
 
 def standard_deviations(ydata: Any, sigma: Any, absolute: bool) -> tuple[Any, Any, bool]:

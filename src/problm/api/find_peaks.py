@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .. import models
 from ..inference.fit import Fit
 from ..models.model import Model
+from .arguments import numbers
 from .fit import fit
 
 Array = NDArray[np.float64]
@@ -68,7 +69,7 @@ def find_peaks_model(
     >>> print(fit.params["center_1"], "and", fit.params["center_2"])
     center_1 = 29.995 ± 0.016 and center_2 = 36.958 ± 0.053
     """
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    x, y = numbers("x", x), numbers("y", y)
     if x.ndim != 1 or x.shape != y.shape or len(x) < 10:
         raise ValueError(f"x and y must have the same length, at least 10; got {x.shape} and {y.shape}")
     shapes = (peak,) if isinstance(peak, str) else tuple(peak)

@@ -21,6 +21,7 @@ from ..models.expression import Expression
 from ..models.model import Model
 from ..models.ties import Ties
 from ..solver.result import Result
+from .arguments import numbers
 from .fit import bounds_of, mask_of
 from .least_squares import least_squares
 from .table_columns import columns_of
@@ -92,11 +93,11 @@ def fit_counts(
     model, x, counts, (trials,) = columns_of(model, x, counts, {"trials": trials})
     if not isinstance(model, Model) or model.body is None:
         raise TypeError("fit_counts needs a formula or a ready-made model")
-    y = np.asarray(counts, dtype=np.float64).ravel()
+    y = numbers("counts", counts).ravel()
     wrong = np.flatnonzero(~((y >= 0.0) & (y % 1.0 == 0.0)))
     if len(wrong):
         raise ValueError(f"counts must be whole numbers, at least 0; row {wrong[0]} is {y[wrong[0]]}")
-    x = np.asarray(x, dtype=np.float64)
+    x = numbers("x", x)
     n = None if trials is None else _trials(trials, y)
     names = model.parameters
     limits, mask = bounds_of(bounds, names), mask_of(fixed, names)
@@ -135,7 +136,7 @@ def fit_counts(
 
 
 def _trials(trials: Any, counts: Any) -> Any:
-    n = np.broadcast_to(np.asarray(trials, dtype=np.float64), counts.shape)
+    n = np.broadcast_to(numbers("trials", trials), counts.shape)
     wrong = np.flatnonzero(~((n >= np.maximum(counts, 1.0)) & (n % 1.0 == 0.0)))
     if len(wrong):
         row = wrong[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from ..inference.fit import Fit
 from ..models import expression as ex
 from ..models.model import Model
 from ..support.suggest import suggest
+from .arguments import numbers
 from .fit import fit
-from .table_columns import columns_of
+from .table_columns import columns_of, complete
 
 Array = NDArray[np.float64]
 _MOST = 60
@@ -47,9 +48,9 @@ def fit_groups(
     sigma : number, (N,) array_like, or the name of a column
         Standard deviations of y.
     p0 : mapping, optional
-        Start values by parameter name; by default guessed for each group.
+        Start values by parameter name (``name_group``, or ``name`` for all groups); by default guessed for each group.
     **options
-        Options of `problm.fit`: absolute_sigma, bounds, fixed, ties, loss, ...
+        Options of `problm.fit`: absolute_sigma, bounds and fixed by name as p0, ties, loss, ...
 
     Returns
     -------
@@ -75,8 +76,8 @@ def fit_groups(
     model, x, y, (groups, sigma) = columns_of(model, x, y, given, labels=("groups",))
     if not isinstance(model, Model) or model.body is None or len(model.variables) != 1:
         raise TypeError("fit_groups needs a formula or a ready-made model of one variable")
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    names, codes = np.unique(np.asarray(groups), return_inverse=True)
+    x, y, sigma = numbers("x", x), numbers("y", y), None if sigma is None else numbers("sigma", sigma)
+    names, codes = np.unique(complete("groups", groups), return_inverse=True)
     if x.ndim != 1 or x.shape != y.shape or codes.shape != y.shape:
         raise ValueError(f"x, y and groups must have the same length, got {x.shape}, {y.shape} and {codes.shape}")
     if len(names) > _MOST:
@@ -87,11 +88,25 @@ def fit_groups(
     own = [n for n in model.parameters if n not in shared]
     joint = joined(model, [_label(n) for n in names.tolist()], list(shared), own)
     start = _starts(model, x, y, codes, joint, list(shared), own)
-    for name in p0 or {}:
-        if name not in start:
-            raise ValueError(f"p0: there is no parameter {name!r}{suggest(name, start)}")
-    return fit(joint, np.stack([x, codes.astype(np.float64)]), y, sigma=sigma, p0={**start, **(p0 or {})},
-               **options)  # fmt: skip
+    for argument in ("bounds", "fixed"):
+        if isinstance(options.get(argument), Mapping):
+            options[argument] = _in_all_groups(argument, options[argument], joint, own)
+    given = _in_all_groups("p0", p0 or {}, joint, own)
+    return fit(joint, np.stack([x, codes.astype(np.float64)]), y, sigma=sigma, p0={**start, **given}, **options)
+
+
+def _in_all_groups(argument: str, given: Any, joint: Model, own: Sequence[str]) -> dict[str, Any]:
+    """Values by the names of the joint model; a name of the group's model stands for that parameter of every group."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{argument} must be a mapping from names of parameters, got {type(given).__name__}")
+    found = {}
+    for name, value in given.items():
+        each = [n for n in joint.parameters if name in own and n.startswith(f"{name}_")]
+        if not each and name not in joint.parameters:
+            known = [*own, *joint.parameters]
+            raise ValueError(f"{argument}: there is no parameter {name!r}{suggest(name, known)}")
+        found.update(dict.fromkeys(each or [name], value))
+    return {**found, **{name: value for name, value in given.items() if name in joint.parameters}}
 
 
 def joined(model: Model, labels: Sequence[str], shared: Sequence[str], own: Sequence[str]) -> Model:

@@ -19,6 +19,7 @@ from ..models.formula import formula
 from ..models.many_curves import grid_guesses, lanes_kernel
 from ..models.model import Model
 from ..problems.many import Curves, solve_many
+from .arguments import numbers
 from .fit import bounds_of, mask_of
 
 Array = NDArray[np.float64]
@@ -137,12 +138,12 @@ def fit_many(
     model = formula(model) if isinstance(model, str) else model
     if not isinstance(model, Model) or model.body is None or len(model.variables) != 1:
         raise TypeError("fit_many needs a formula or a ready-made model of one variable")
-    y = np.atleast_2d(np.asarray(y, dtype=np.float64))
-    x = np.asarray(x, dtype=np.float64)
+    y = np.atleast_2d(numbers("y", y))
+    x = numbers("x", x)
     if y.ndim != 2 or x.shape not in ((y.shape[1],), y.shape):
         raise ValueError(f"x has shape {x.shape} and y {y.shape}: expected (n,) or (B, n), and (B, n)")
     weights = np.isfinite(y) & np.isfinite(x) & np.ones(y.shape, dtype=bool)
-    weights = weights / np.broadcast_to(np.asarray(1.0 if sigma is None else sigma, dtype=np.float64), y.shape)
+    weights = weights / np.broadcast_to(numbers("sigma", 1.0 if sigma is None else sigma), y.shape)
     if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
         raise ValueError("sigma must be positive")
     there = weights > 0.0
@@ -206,7 +207,7 @@ def _starts(model: Model, x: Array, y: Array, weights: Array, p0: Any) -> Array:
             raise ValueError(f"p0: give all of {', '.join(model.parameters)}, or nothing")
         p0 = [known[k] for k in range(shape[1])]
     if p0 is not None:
-        return np.broadcast_to(np.asarray(p0, dtype=np.float64), shape).copy()
+        return np.broadcast_to(numbers("p0", p0), shape).copy()
     if x.ndim != 1:
         raise ValueError("p0 is needed where each curve has an x of its own")
     return grid_guesses(model, x, y, weights)

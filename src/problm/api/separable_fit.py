@@ -25,7 +25,7 @@ from ..problems.separable_linear import Basis, LinearSeparableProblem
 from ..problems.separable_nonlinear import SeparableProblem
 from ..report.numbers import with_error
 from ..solver.result import Result
-from .arguments import limits, parameters
+from .arguments import column, limits, numbers, parameters
 
 Array = NDArray[np.float64]
 
@@ -180,7 +180,7 @@ def separable_fit(
     from ..support.threads import available_threads
 
     alpha = parameters("alpha0", alpha0)
-    samples, Y = np.asarray(x), np.asarray(y)
+    samples, Y = column("x", x), column("y", y)
     single = Y.ndim == 1
     Y = Y[None] if single else Y
     if Y.ndim != 2 or 0 in Y.shape:
@@ -252,7 +252,7 @@ def _deviations(sigma: ArrayLike | None, Y: NDArray[Any], single: bool) -> tuple
     """sigma as (m,) or (n, m), and the number of samples that count."""
     if sigma is None:
         return None, Y.size
-    deviations = np.asarray(sigma, dtype=np.float64)
+    deviations = numbers("sigma", sigma)
     if not deviations.ndim:  # one number for all samples
         deviations = np.full(Y.shape[1], deviations)
     if deviations.shape not in ((Y.shape[1],), Y.shape):

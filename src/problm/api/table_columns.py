@@ -19,6 +19,7 @@ from ..data.sources import is_stored
 from ..data.tables import column_names, read_columns, read_labels
 from ..models.formula import formula
 from ..models.model import Model
+from ..support.array_kinds import refuse_units
 from ..support.suggest import suggest
 from . import arguments as inputs
 
@@ -79,7 +80,7 @@ def columns_of(
             return given
         name = named.get(given, given)
         if argument in labels:
-            return _complete(name, x[keys[name]] if path is None else read_labels(path, name))
+            return complete(f"column {name!r}", x[keys[name]] if path is None else read_labels(path, name))
         return column(given) if path is None else read_columns(path, [name])[name].astype(np.float64)
 
     arrays = [column(str(n)) for n in wanted]
@@ -87,12 +88,13 @@ def columns_of(
     return model, arrays[0] if len(arrays) == 2 else np.stack(arrays[:-1]), arrays[-1], rest
 
 
-def _complete(name: str, values: Any) -> Array:
+def complete(name: str, values: Any) -> Array:
     """Labels of groups, none of them missing."""
+    refuse_units(name, values)
     labels = np.asarray(values)
     missing = [row for row, label in enumerate(labels.tolist()) if label is None or label != label]
     if missing:
-        raise ValueError(f"column {name!r}: the label of row {missing[0]} is missing")
+        raise ValueError(f"{name}: the label of row {missing[0]} is missing")
     return labels
 
 
@@ -100,9 +102,10 @@ def _arrays(model: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
     """The model and arrays, of data that are no table."""
     model = formula(model) if isinstance(model, str) else model
     if isinstance(x, tuple | list) and len(x) and np.ndim(x[0]):
-        x = np.stack([np.asarray(v, dtype=np.float64) for v in x])
+        x = np.stack([inputs.numbers(f"x[{i}]", v) for i, v in enumerate(x)])
     if not is_stored([x, y], None):
-        x, y = x if hasattr(x, "columns") else np.asarray(x), np.asarray(y)
+        read = inputs.numbers if isinstance(model, Model) else inputs.column
+        x, y = x if hasattr(x, "columns") else inputs.column("x", read("x", x)), inputs.column("y", y)
     return checked(model), x, y
 
 

@@ -84,7 +84,7 @@ def _is_stored(data: Any) -> bool:
         return True
     if type(data).__module__.partition(".")[0] in ("dask", "dask_expr", "zarr", "h5py") or _is_dataset(data):
         return True
-    if isinstance(data, (list, tuple)) or any(hasattr(data, name) for name in _IN_MEMORY):
+    if isinstance(data, (list, tuple, dict, bytes)) or any(hasattr(data, name) for name in _IN_MEMORY):
         return False
     return hasattr(data, "__len__") and hasattr(data, "__getitem__")
 

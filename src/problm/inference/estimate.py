@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..models.ties import Ties
 from ..report.numbers import with_error
+from ..support.array_kinds import refuse_units
 from ..support.differences import derivatives, relative
 from ..support.quantiles import student_quantile
 from ..support.suggest import suggest
@@ -207,6 +208,7 @@ class Estimate:
 
     def predict(self, x: Any) -> Array:
         """Values (k,) of the fitted curve."""
+        refuse_units("x", x)
         values: Array = np.asarray(self.model(x, *self.values), dtype=np.float64)
         return values
 
@@ -261,6 +263,7 @@ class Estimate:
         return self._band(x, level, noise * (1.0 if self.absolute_sigma else self.reduced_chi2))
 
     def _band(self, x: Any, level: float, noise: Any) -> Band:
+        refuse_units("x", x)
         x = x if hasattr(x, "columns") else np.asarray(x, dtype=np.float64)
         value, J = self.predict(x).ravel(), self.slopes(x)
         variance = np.einsum("ni,ij,nj->n", J, self.free_covariance, J)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..losses import Loss
+from ..support.array_kinds import refuse_units
 from . import arithmetic
 from . import expression as ex
 from .derivatives import derivatives, second_order
@@ -301,12 +302,11 @@ class Model:
         return found
 
     def _columns(self, x: Any) -> tuple[list[Array], tuple[int, ...]]:
-        if isinstance(x, tuple | list) and len(x) and np.ndim(x[0]):
-            parts = [np.asarray(v, dtype=np.float64) for v in x]
-        else:
-            whole = np.asarray(x, dtype=np.float64)
-            several = len(self.variables) > 1 or (self.body is None and whole.ndim > 1)
-            parts = list(whole) if several else [whole]
+        refuse_units("x", x)
+        apart = isinstance(x, tuple | list) and len(x) > 0 and np.ndim(x[0]) > 0
+        parts = [np.asarray(v, dtype=np.float64) for v in (x if apart else [x])]
+        if not apart and (len(self.variables) > 1 or (self.body is None and parts[0].ndim > 1)):
+            parts = list(parts[0])
         if not parts or any(v.shape != parts[0].shape for v in parts):
             raise ValueError(f"x: expected {len(self.variables)} arrays of one shape")
         return [np.ascontiguousarray(v.ravel()) for v in parts], parts[0].shape

@@ -320,11 +320,11 @@ class FunctionProblem(Problem):
             want = f"({k},)" if self.components == 1 else f"({k}, {self.components})"
             raise ValueError(f"fun returned shape {r.shape} for {k} rows of data, expected {want}")
         r = np.asarray(r.reshape(-1))
-        if r.dtype.kind in "fc" and r.dtype.itemsize >= 8:
+        if r.dtype.char in "dFD" and r.dtype.isnative:
             return r
-        if r.dtype.kind == "f":  # single precision: longer steps for the differences
+        if r.dtype.char in "ef":  # single precision: longer steps for the differences
             self.differences.eps = float(np.finfo(r.dtype).eps)
-        return r.astype(np.float64)
+        return r.astype(np.complex128 if r.dtype.kind == "c" else np.float64)
 
     def _jacobian(self, theta: Theta, rows: Rows, residuals: Array, longer: float = 1.0) -> Any:
         """Transposed Jacobian of some rows, (d, k * p); differences use the usual steps times ``longer``.

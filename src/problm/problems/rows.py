@@ -135,7 +135,7 @@ class FunctionModel:
         rows = columns if self.whole else tuple(c[:8] for c in columns)
         returned = self.fun(start.copy() if self.move is None else start, *rows)
         refuse_units("the array that fun returns", returned)
-        probe = np.asarray(returned)
+        probe = _real(np.asarray(returned))
         self._learn(probe, len(rows[0]) if rows else None)
         if self.whole:
             self.total = len(probe) if probe.ndim else 1
@@ -192,9 +192,33 @@ class FunctionModel:
             raise ValueError(
                 f"fun returned {len(probe)} residual blocks for {rows} rows of data: it must return one block per row"
             )
+        if _is_outer_sum(probe):
+            raise ValueError(
+                f"fun returned shape {probe.shape}, the sums of all pairs of two arrays: shapes (k,) and (k, 1) were "
+                "broadcast against each other; ravel the arrays, or the residuals if they are meant"
+            )
         self.components = 1 if probe.ndim < 2 else probe.shape[1]
         if self.differences is not None:
             self.differences.check(probe.size)
+
+
+def _real(returned: NDArray[Any]) -> NDArray[Any]:
+    """Numbers that were returned as objects, such as fractions, as doubles; others unchanged."""
+    if returned.dtype.kind != "O":
+        return returned
+    try:
+        return returned.astype(np.float64)
+    except (TypeError, ValueError):
+        return returned
+
+
+def _is_outer_sum(r: NDArray[Any]) -> bool:
+    """Whether residuals (k, k) are ``a[:, None] + b``, as if arrays (k, 1) and (k,) had been subtracted."""
+    if r.ndim != 2 or r.shape[0] != r.shape[1] or len(r) < 4:
+        return False
+    size = np.abs(r).max()
+    rest = np.abs(r - r[:, :1] - r[:1] + r[0, 0]).max()
+    return bool(np.ptp(r[0]) > 1e-6 * size and np.ptp(r[:, 0]) > 1e-6 * size and rest <= 1e-12 * size)
 
 
 @lru_cache(maxsize=1)

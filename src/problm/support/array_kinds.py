@@ -12,14 +12,21 @@ def refuse_units(name: str, value: Any) -> None:
     """Raise for units and masks, which a fit would drop silently."""
     if type(value) is np.ndarray and value.dtype.kind != "O":
         return
-    if isinstance(value, (list, tuple)):
-        for part in value[:1]:
+    if isinstance(value, (list, tuple)) or (type(value) is np.ndarray and value.ndim):
+        for part in {type(part): part for part in value}.values():
             refuse_units(name, part)
         return
     package = type(value).__module__.partition(".")[0]
-    if package in ("astropy", "pint") and (hasattr(value, "unit") or hasattr(value, "units")):
-        number = "value" if package == "astropy" else "magnitude"
-        raise ValueError(f"{name} has units, which a fit would drop: convert, and pass its .{number}")
-    # Without numpy.ma, which nothing else needs, there are no masked arrays.
-    if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+    if package == "xarray":
+        refuse_units(name, getattr(value, "data", None))
+    if package == "astropy" and str(getattr(value, "unit", None) or ""):  # columns of tables have the unit None
+        raise ValueError(f"{name} has units, which a fit would drop: convert, and pass its .value")
+    if (package == "pint" and hasattr(value, "units")) or str(getattr(value, "dtype", "")).startswith("pint["):
+        remedy = ".magnitude" if package == "pint" else ".pint.magnitude"
+        raise ValueError(f"{name} has units, which a fit would drop: convert, and pass its {remedy}")
+    # Without numpy.ma, which nothing else needs, there are no masked arrays but those of astropy.
+    hidden = np.ma.getmaskarray(value) if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray) else None
+    if package == "astropy" and hidden is None:
+        hidden = getattr(value, "mask", None)
+    if hidden is not None and np.any(hidden):
         raise ValueError(f"{name} has masked values: leave these rows out of all arrays, or fill them")

@@ -22,6 +22,7 @@ from ...models.expression import Expression
 from ...models.model import Model
 from ...models.ties import Ties
 from ...solver.result import Result
+from ..arguments import numbers
 from ..fit import bounds_of, mask_of
 from ..least_squares import least_squares
 from ..table_columns import columns_of
@@ -97,11 +98,11 @@ def fit_censored(
     model, x, y, (limit, sigma) = columns_of(model, x, y, {"limit": limit, "sigma": sigma})
     if not isinstance(model, Model) or model.body is None:
         raise TypeError("fit_censored needs a formula or a ready-made model")
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64).ravel()
-    kinds = np.asarray(limit, dtype=np.float64).ravel()
+    x, y = numbers("x", x), numbers("y", y).ravel()
+    kinds = numbers("limit", limit).ravel()
     if kinds.shape != y.shape or not np.isin(kinds, (-1.0, 0.0, 1.0)).all():
         raise ValueError(f"limit must hold -1, 0 or 1 for each of the {len(y)} values of y")
-    spread = np.broadcast_to(np.asarray(sigma, dtype=np.float64), y.shape)
+    spread = np.broadcast_to(numbers("sigma", sigma), y.shape)
     if not (np.isfinite(spread).all() and (spread > 0.0).all()):
         raise ValueError("sigma must be positive and finite: limits weigh against the errors of the other values")
     names = model.parameters

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...inference.fit import Fit
+from ..arguments import column, numbers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +37,7 @@ def stacked(
 
     Each row depends on its own x only, if that is so for the function.
     """
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y)
+    x, y = numbers("x", x), column("y", y)
     if x.ndim != 1 or y.shape != x.shape:
         raise ValueError(f"x and y must have the same length for complex data, got {x.shape} and {y.shape}")
 
@@ -50,7 +51,7 @@ def stacked(
     part = np.repeat([0.0, 1.0], len(x))
     spread = sigma
     if sigma is not None and (np.ndim(sigma) or np.iscomplexobj(sigma)):
-        both = np.broadcast_to(np.asarray(sigma), y.shape)
+        both = np.broadcast_to(column("sigma", np.atleast_1d(sigma)), y.shape)
         spread = np.concatenate([both.real, both.imag if np.iscomplexobj(both) else both])
     return parts, np.stack([np.tile(x, 2), part]), np.concatenate([y.real, y.imag]).astype(np.float64), spread
 

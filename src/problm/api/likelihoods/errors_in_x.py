@@ -23,6 +23,7 @@ from ...models.model import Model
 from ...models.ties import Ties
 from ...solver.result import Result
 from ...support.differences import derivatives, relative
+from ..arguments import numbers
 from ..least_squares import least_squares
 
 Array = NDArray[np.float64]
@@ -153,8 +154,8 @@ def fit_distance(
     options: dict[str, Any],
 ) -> Fit:
     """Fit with errors in x and y; called by `problm.fit` if ``x_sigma`` is given."""
-    rows = np.atleast_2d(np.asarray(x, dtype=np.float64))
-    y = np.asarray(y, dtype=np.float64).ravel()
+    rows = np.atleast_2d(numbers("x", x))
+    y = numbers("y", y).ravel()
     sy = _deviations("sigma", 1.0 if sigma is None else sigma, y.shape)
     sx = _deviations("x_sigma", x_sigma, rows.shape, zero=True)
     curve = ties.apply(model)
@@ -183,8 +184,9 @@ def fit_distance(
 
 
 def _deviations(name: str, value: Any, shape: tuple[int, ...], zero: bool = False) -> Array:
+    given = numbers(name, value)
     try:
-        spread = np.broadcast_to(np.asarray(value, dtype=np.float64), shape)
+        spread = np.broadcast_to(given, shape)
     except ValueError:
         raise ValueError(f"{name} must be a number or have the shape {shape} of the data") from None
     if not (np.isfinite(spread).all() and ((spread >= 0.0) if zero else (spread > 0.0)).all()):
