@@ -520,3 +520,29 @@ def test_models_can_be_copied_and_sent_to_other_processes():
 )
 def test_powers_are_written_as_the_user_wrote_them(text):
     assert problm.formula(f"y ~ {text}", variables=("x",)).expression == text
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "parameters"),
+    [
+        ("y0 + A/(1+exp(-(x-x0)/k))", ("x",), ("y0", "A", "x0", "k")),
+        ("h*exp(-4*log(2)*(x-x_0)**2/w**2)", ("x",), ("h", "x_0", "w")),
+        ("x0 + v*t + g/2*t**2", ("t",), ("x0", "v", "g")),
+        ("a*x1 + b*x2", ("x1", "x2"), ("a", "b")),
+        ("a*x0 + b*x1 + c*t", ("x0", "x1"), ("a", "b", "c", "t")),
+        ("d*e**(-k*x)", ("x",), ("d", "k")),
+    ],
+)
+def test_origins_and_numbered_names(text, variables, parameters):
+    model = formula(text)
+    assert (model.variables, model.parameters) == (variables, parameters)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [("a*exp(-(x-x1)**2) + b*exp(-(x-x2)**2)", "is 'x1' data"), ("a+b*x+c*x**2+d*x**3+e*x**4", "Euler")],
+)
+def test_names_that_may_be_meant_otherwise_are_refused(text, match):
+    with pytest.raises(FormulaError, match=match):
+        formula(text)
+    assert formula("a*exp(-(x-x1)**2)", variables="x").parameters == ("a", "x1")

@@ -218,15 +218,17 @@ def names_in(text: str) -> tuple[str, ...]:
 
 def _default_variables(names: Sequence[str], response: str | None) -> tuple[str, ...]:
     numbered = sorted((n for n in names if re.fullmatch(r"x_?\d+", n)), key=lambda n: int(n.lstrip("x_")))
-    found = (["x"] if "x" in names else []) + numbered
-    if not found and "t" in names:
+    found, doubtful = numbered, []
+    if "x" in names:  # x0 is then where something is: x - x0
+        found, doubtful = ["x"], [n for n in numbered if n not in ("x0", "x_0")]
+    elif "t" in names and set(numbered) <= {"x0", "x_0"}:  # x0 + v*t
         found = ["t"]
     if not found:
         raise FormulaError(
             f"formula: none of its names ({', '.join(names) or 'there are none'}) is x, x1, x2, ... or t; "
             "name the data, for example variables=('u',)"
         )
-    doubtful = [n for n in ("y", "z") if n in names and n != response]
+    doubtful += [n for n in ("y", "z") if n in names and n != response]
     if doubtful:
         raise FormulaError(
             f"formula: is {doubtful[0]!r} data or a parameter? Name the data: "
@@ -245,8 +247,8 @@ def formula(text: str, variables: Sequence[str] | str | None = None) -> Model:
         functions (exp, log, sqrt, sin, tanh, erf, voigt, where(condition, yes, no), ...; a wrong name lists them). A
         response may be given on the left: ``"y ~ a*x + b"``.
     variables : sequence of str, optional
-        Names of the data. By default x, and x1, x2, ...; t if there is no x. All other names are parameters, in the
-        order in which they appear.
+        Names of the data. By default x; or x1, x2, ...; or t. All other names are parameters, in the order in which
+        they appear.
 
     Returns
     -------
@@ -293,6 +295,8 @@ def _read(text: str, variables: tuple[str, ...] | str | None) -> Model:
     if not parameters:
         raise FormulaError(f"formula: {text.strip()!r} has no parameters to fit")
     places = {n: ex.variable(chosen.index(n)) if n in chosen else ex.parameter(parameters.index(n)) for n in names}
+    if "d" in parameters and re.search(r"(?<![\w.])e(?!\w|\s*(\*\*|\^))", text):
+        raise FormulaError("formula: e is Euler's number, but follows d here: give the parameter another name")
     body = ex.substitute(body, {k: places[n] for k, n in enumerate(names)})
     return Model.from_expression(body, parameters, chosen, response)
 
