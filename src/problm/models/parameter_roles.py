@@ -108,11 +108,19 @@ def role_of(body: Expression, index: int) -> Shape:
                 if parent.op in _WAVES and parent.args[0] is node:
                     shapes.append(Shape("phase"))  # an angle
                     continue
-                squared = parent.op == "mul" and parent.args[0] is parent.args[1]
-                left.append((parent, inverted, power or squared or (parent.op == "pow" and parent.args[0] is node)))
+                if parent.op == "pow" and parent.args[1] is node:  # k**n, to be compared with x**n
+                    shapes.append(Shape("exponent"))
+                    continue
+                left.append(
+                    (parent, inverted, power or _is_square(parent) or (parent.op == "pow" and parent.args[0] is node))
+                )
     said = min(shapes, key=lambda s: _SAYS_MOST.index(s.role), default=Shape("other"))
     slopes = sorted({v for s in shapes for v in s.slopes if s.role == said.role})  # several for harmonics
     return replace(said, slopes=tuple(slopes)) if said.is_wave else said
+
+
+def _is_square(node: Expression) -> bool:
+    return node.op == "mul" and node.args[0] is node.args[1]
 
 
 _WAVES = ("sin", "cos", "tan")
@@ -149,7 +157,11 @@ def _meeting(
     if parent.op in ("mul", "div"):
         if wave:
             together = tuple(sorted({int(n.value) for n in topological([around]) if n.op == "variable"}))
-            return Shape("period" if inverse else "frequency", (_slope(parent, above, index),), column, together)
+            # cos(u)**2 is half a wave of twice the frequency.
+            squared = any(n.op == "pow" or _is_square(n) for n in above.get(around.serial, []))
+            slope = _slope(parent, above, index) * (2.0 if squared else 1.0)
+            return Shape("period" if inverse else "frequency", (slope,), column, together)
+        inverse = inverse != (parent.op == "div" and parent.args[0] is node)  # k/x
         return Shape("other" if pure else "width" if inverse else "rate", column=column, data=data)
     return Shape("width" if parent.op in ("w_real", "w_imag") else "other", column=column)
 
