@@ -200,12 +200,15 @@ class _Residuals:
                 raise _Abort("Fit aborted by user callback. Could not estimate error-bars.")
         return r
 
-    def jacobian(self, dfun: Callable[..., Any], by_columns: bool) -> Callable[..., Array]:
+    def jacobian(self, dfun: Callable[..., Any], by_columns: bool) -> Callable[..., Any]:
         """The Jacobian by lmfit's ``Dfun``, derivatives for the parameters that vary; ``by_columns`` is col_deriv."""
 
-        def jac(theta: Array, *rows: Any) -> Array:
+        def jac(theta: Array, *rows: Any) -> Any:
             args, keywords = self._arguments(rows)
-            j = np.asarray(dfun(self.at(theta), *args, **keywords), dtype=np.float64)
+            j = dfun(self.at(theta), *args, **keywords)
+            if hasattr(j, "tocsr") or hasattr(j, "matmat"):  # sparse, or an operator
+                return j
+            j = np.asarray(j, dtype=np.float64)
             return j.T if by_columns else j
 
         return jac

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..support.suggest import suggest
 
-_QUOTED = re.compile(r"`([^`]*)`|\"([^\"]*)\"|\$(\d+)")
+_QUOTED = re.compile(r"`([^`]*)`|\"([^\"]*)\"|'([^']*)'|\$(\d+)")
 _WORD = re.compile(r"[^\W\d]\w*")
 _UNITS = re.compile(r"\s*(?:[(\[<{].*|[/,].*)$", re.DOTALL)
 
@@ -19,7 +19,7 @@ def with_words(text: str, columns: Sequence[str]) -> tuple[str, dict[str, str]]:
     Parameters
     ----------
     text
-        A formula. ``"Wavenumber (cm-1)"`` or the same in backquotes is the column of that name, ``$2`` the second
+        A formula. ``"Wavenumber (cm-1)"`` or the same in other quotes is the column of that name, ``$2`` the second
         column, and ``Wavenumber`` the only column whose name begins so, up to its units or, in HDF5, after its path.
     columns
         Names of the columns of the data.
@@ -32,13 +32,15 @@ def with_words(text: str, columns: Sequence[str]) -> tuple[str, dict[str, str]]:
     --------
     >>> with_words('`I (counts)` ~ a*exp(-b*$1)', ["t [s]", "I (counts)"])
     ('I ~ a*exp(-b*t)', {'t': 't [s]', 'I': 'I (counts)'})
+    >>> with_words("'I (counts)' ~ a*exp(-b*t)", ["t", "I (counts)"])[0]
+    'I ~ a*exp(-b*t)'
     """
     words = word_of(columns)
 
     def named(found: re.Match[str]) -> str:
-        quoted = found.group(1) if found.group(1) is not None else found.group(2)
+        quoted = next((name for name in found.groups()[:3] if name is not None), None)
         if quoted is None:
-            place = int(found.group(3))
+            place = int(found.group(4))
             if not 0 < place <= len(columns):
                 raise ValueError(f"${place}: there are {len(columns)} columns, counted from 1: {_some(columns)}")
             quoted = columns[place - 1]
