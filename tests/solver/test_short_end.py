@@ -221,3 +221,34 @@ def test_runs_are_sums_of_their_rows(second):
         assert np.allclose(square(found.triangles[k], 3), normal.hessian)
         if second:
             assert np.allclose(square(found.curvature[k], 3), part.second_order(theta)[1])
+
+
+def test_what_the_contraction_tells_needs_no_sample_of_few_rows():
+    model = problm.formula("a/(1 + exp(-k*(x - m)))")
+    rng = np.random.default_rng([777, 7])
+    x = rng.uniform(0, 4, 200_000)
+    data = x, model(x, 2, 2.5, 1.8) + 0.1 * rng.standard_normal(x.size)
+    ours, plain = (problm.least_squares(model, [1.5, 1.5, 1.2], data=data, acceptance=a) for a in (None, "full"))
+    assert ours.certificate == "bound"
+    np.testing.assert_array_equal(ours.x, plain.x)
+    assert ours.jacobian_passes == plain.jacobian_passes
+
+
+def test_rows_that_are_mostly_noise_take_no_longer_than_by_levenberg_marquardt():
+    rng = np.random.default_rng([777, 19])
+    x = rng.uniform(0, 5, 600_000)
+    data = x, DECAY(x, 2, 0.7, 0.3) + 20.0 * rng.standard_normal(x.size)
+    ours, plain = (problm.least_squares(DECAY, [1, 1, 0], data=data, acceptance=a) for a in (None, "full"))
+    assert ours.success
+    assert ours.jacobian_passes <= plain.jacobian_passes + 0.1
+    assert ours.residual_passes <= plain.residual_passes + 0.1
+
+
+def test_a_start_at_the_minimum_is_not_left_for_that_of_a_sample():
+    x, y = rows("random", 5)
+    ours = problm.least_squares(DECAY, [2.5, 1.3, 0.5], data=(x, y))
+    assert ours.certificate == "bound"
+    assert ours.jacobian_passes <= 1.15
+    assert ours.residual_passes <= 1.15  # the cost at the start is not needed
+    exact = problm.least_squares(DECAY, ours.x, data=(x, y), gtol=1e-11, acceptance="full")
+    assert distance(ours, exact) <= max(ours.distance, 1e-4) <= 0.01

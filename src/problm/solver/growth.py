@@ -97,6 +97,8 @@ class Growth:
     _last_ratio: float = 0.0
     _linear: bool = False
     """Whether a long step gained exactly what the model promised: then one step over everything is enough."""
+    useless: bool = False
+    """Whether a sample of the rows showed that batches tell too little of the minimum of all rows."""
     _noise: float = math.nan
     """nu, the expected excess of the cost over all blocks at the minimiser of the batch."""
     _quantile: float = math.nan
@@ -207,7 +209,7 @@ class Growth:
             size = k * (self.n / k) ** (1.0 / max(leaps, 1))
         else:
             size = SLOW * k
-        if self._linear and self.accuracy is None:
+        if (self._linear or self.useless) and self.accuracy is None:
             size = self.n
         if self.accuracy is not None and math.isfinite(self._quantile):
             # Q shrinks as (1 - K/N) / K; aim for 0.7 of the allowed value.

@@ -179,7 +179,7 @@ class Run:
         than the bound of the last step concedes."""
         if self.restarted or not self.batch.full or self.first == self.problem.n:
             return False
-        if self.fell():
+        if self.fell() or self.fall == (0.0, 0.0):  # beyond doubt; or no batch led away from the start
             return False
         conceded = 1e-12 + (self.bound or 0.0) ** 2 / self.termination.freedom
         self.batch.residual_rows += self.problem.n

@@ -35,6 +35,9 @@ _STEPS = 5
 """Largest number of steps on the sample."""
 _NEAR = 0.3
 """Distance from the minimum of the sample, in its own standard errors, at which steps on it end."""
+_EXHAUSTED = 2.0
+"""Squared distance from the minimum of the sample per parameter, in its own standard errors, up to which a point is as
+near to that of all rows (`problm.solver.growth`, kappa)."""
 _RATIO = 0.5
 """Least ratio of actual to predicted decrease of the sample's cost by a step."""
 _UNLIKE = 1.5
@@ -58,6 +61,8 @@ class Sample:
         self.length = _RUN * min(max(int(first / (_RUN * _RUN)), 1), _LONGEST // _RUN)
         self.starts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._order: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        self.hopeless = False
+        """Whether residuals bend so much within the noise of the sample that all rows would not be enough."""
         self.extend(first)
 
     def extend(self, rows: float) -> NDArray[np.int64]:
@@ -95,8 +100,11 @@ class Sample:
         return self.run.problem.runs(theta, starts, self.length, second=second)
 
     def descend(self, theta: Theta) -> tuple[Theta, Runs] | None:
-        """The minimum of the sample, which grows if nonlinear, and the sums there; None if steps do not lead to it."""
-        at, growths, rows = self.runs(theta, second=False), 0, 0.0
+        """The minimum of the sample, which grows if nonlinear, and the sums there; None if steps do not lead to it.
+
+        A start that is as near to the minimum of all rows as that of the sample is returned instead.
+        """
+        start, at, growths, rows = theta, self.runs(theta, second=False), 0, 0.0
         for _ in range(_STEPS):
             gradient, hessian = at.gradient.sum(axis=0), at.hessian()
             if (step := solved(hessian, gradient)) is None:
@@ -108,13 +116,17 @@ class Sample:
             if not gained > _RATIO * predicted - 1e-12 * float(at.cost.sum()):
                 return None
             rows = max(rows, self._needed(theta, trial, at, there, step, hessian))
-            theta, at = trial, there
-            if self._distance(there) > _NEAR:
-                continue
+            if self.hopeless:
+                return None
+            near = theta is start and self._distance(at) ** 2 <= _EXHAUSTED * len(step)
+            if not near:
+                theta, at = trial, there
+                if self._distance(there) > _NEAR:
+                    continue
             if growths == GROWTHS or rows <= 1.5 * there.count:
-                return theta, there
+                return (theta, self.runs(theta)) if near else (theta, there)
             new, growths = self.extend(rows), growths + 1
-            at = self.joined(there, self.evaluated(theta, new, second=False))
+            at = self.joined(at, self.evaluated(theta, new, second=False))
         return None
 
     def fall(self, start: Theta, at: Runs) -> tuple[float, float]:
@@ -162,6 +174,7 @@ class Sample:
             return 0.0
         error *= (expected / length) ** order
         rows = there.count * (error / (_AIM[order] * TOLERANCE)) ** (2.0 / (1 + order))
+        self.hopeless = order == 2 and rows > self.n
         return rows if rows <= MOST[order] * self.n else max(_TWO_PASSES * self.n, first_rows(self.n))
 
     def error(self, missed: Array, hessian: Array, variance: float) -> float:

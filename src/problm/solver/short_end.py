@@ -51,16 +51,20 @@ from .verification import hidden_by_errors
 Array = NDArray[np.float64]
 _MOST_RATE = 0.3
 """Largest relative change of A by the step over all rows."""
+_FEW = 0.5
+"""Number of rows, relative to those up to which batches save nothing, from which a sample takes less time than a pass.
+Up to those the contraction of the last steps is asked first, as in Levenberg-Marquardt."""
 _INEXACT = 0.1
 """Relative error of the change of A, as the sample tells it."""
 
 
 def _possible(run: Run, system: QuadraticModel) -> bool:
-    """Whether a sample may certify the last step."""
+    """Whether a sample may certify the last step, and takes less time than a pass."""
     problem, options = run.problem, run.options
     free = run.space.fixed is None and options.accuracy is None and options.max_batch is None
-    many = first_rows(problem.n) <= 0.5 * MOST[1] * problem.n
-    return problem.in_place and many and free and run.policy.noise_rule and _may_end(run, system)
+    many = problem.n > _FEW * problem.few and first_rows(problem.n) <= 0.5 * MOST[1] * problem.n
+    pays = many and run.policy.noise_rule and not run.growth.useless
+    return problem.in_place and pays and free and _may_end(run, system)
 
 
 def _may_end(run: Run, system: QuadraticModel) -> bool:
@@ -77,6 +81,7 @@ def finish(run: Run, system: QuadraticModel, linearize: Callable[[], QuadraticMo
     sample = Sample(run)
     found = sample.descend(run.batch.theta)
     if found is None:
+        run.growth.useless = sample.hopeless
         return False
     theta, there = found
     run.fall = run.batch.fall(run.start)
@@ -96,12 +101,13 @@ def take_last_step(run: Run, system: QuadraticModel) -> bool:
     termination = run.termination
     if not (termination.one_short_step(system) and _may_end(run, system)):
         return False
-    if _possible(run, system):
+    step, predicted, _, rest = run.extrapolated(system) or (*system.step(0.0), system.decrement)
+    told = termination.one_step_left(system, rest) and hidden_by_errors(run) <= TOLERANCE
+    if _possible(run, system) and not (told and run.problem.n <= run.problem.few):
         sample = run.sample or Sample(run)
         _try_as_last(run, system, sample, sample.runs(run.batch.theta, second=False), None, anyway=False)
         return False  # steps that are judged by all rows follow
-    step, predicted, _, rest = run.extrapolated(system) or (*system.step(0.0), system.decrement)
-    if not termination.one_step_left(system, rest) or hidden_by_errors(run) > TOLERANCE:
+    if not told:
         return False
     run.bound = termination.left_after(system, rest)
     run.batch.move(run.problem.retract(run.batch.theta, step))
