@@ -9,6 +9,7 @@ import scipy.optimize
 import problm
 from problm.manifolds import rotation_exp
 from problm.solver.result import Status
+from tests.helpers.wild_problems import Family, grid, made, solved, u
 
 X = np.linspace(0.0, 1.0, 500)
 Y = 2.0 * X + 101.0
@@ -194,3 +195,40 @@ def test_columns_that_are_equal_but_for_a_factor_are_redundant(seed):
     fit = problm.least_squares(lambda t, a, y: np.sinh(a @ t) - np.sinh(y), rng.uniform(0.5, 1.5, 4), data=(a, y))
     assert fit.success, fit.message
     assert abs(fit.x[[0, 2]] - [1.0, -1.0]).max() < 0.01
+
+
+def test_a_start_at_which_a_term_has_nearly_underflowed_is_no_minimum():
+    """A logistic curve of -1e-15 at most, from a start far beyond the data: rounding hides any change of the cost."""
+    rng = np.random.default_rng([1, 1616, 19])
+    rng.random()  # as the seed was found
+
+    def start(rng, truth):
+        return truth * 10 ** rng.uniform(-1.5, 1.5, 3) * np.where(rng.random(3) < 0.1, -1, 1)
+
+    family = Family("a/(1+exp(-(x-m)/w))", u((1, 5), (2, 8), (0.2, 2)), grid(0, 10), start=start)
+    wild = made(family, "logistic", rng)
+    outcome = solved(wild)
+    assert not outcome.success
+    assert outcome.result.status is Status.NOT_DETERMINED
+
+
+def test_a_start_on_a_plateau_is_no_minimum():
+    """A bump that has underflowed at all points: neither its height nor its width matters here, but both do elsewhere."""
+    rng = np.random.default_rng(4)
+    x = np.linspace(0.0, 9.0, 60)
+
+    def bump(t, x, y):
+        with np.errstate(all="ignore"):
+            return t[0] * x * x * np.exp(-x * x / (2.0 * t[1] * t[1])) + t[2] - y
+
+    y = bump(np.array([1.1, 2.0, 0.4]), x, 0.0) + 0.03 * rng.standard_normal(len(x))
+    fit = problm.least_squares(bump, [0.1, 0.003, 0.4], data=(x, y))
+    assert (fit.status, fit.certified) == (Status.NOT_DETERMINED, False)
+
+
+def test_a_parameter_that_nothing_ever_depends_on_does_no_harm():
+    x = np.linspace(0.0, 9.0, 60)
+    fit = problm.least_squares(lambda t, x: t[0] * x + t[1] - np.sin(x), [1.0, 1.0, 5.0], data=(x,))
+    assert fit.success
+    assert fit.x[2] == 5.0
+    assert fit.standard_errors[2] == np.inf

@@ -31,6 +31,11 @@ _BEYOND = 0.5
 """Mean cost, relative to the bound of a bounded loss, above which the minimum is too flat for standard errors: with
 Tukey's loss at 1.0, 1.5, 2 and 3 times the noise the cost is 0.64, 0.51, 0.40 and 0.24 of the bound, and z of rms is
 1.3, 1.0, 1.05 and 1.03 for 3000 rows, 2.1, 1.2, 1.1 and 1.06 for 300."""
+_REACH = 1e8
+"""Length of a Gauss-Newton step, relative to the parameters, that evaluations of the cost near the point say nothing
+about."""
+_LOOKS, _MOST_UNSEEN = (-10.0, 1.0, 10.0, 100.0), 10
+"""Steps, relative to a parameter, on which residuals may depend on it after all; and how many of them are tried."""
 _HIDDEN = " Errors of derivatives by differences hide a combination of parameters: give jac."
 _PART = 0.1
 """Smallest share of a parameter in a direction that counts."""
@@ -136,6 +141,8 @@ def _honest(run: Run, status: Status) -> Status:
         sizes = np.maximum(sizes_at(run, start), 1e-6)
         minimum = all(_between_higher_costs(run, j, float(size)) for j, size in enumerate(sizes))
         return status if minimum else Status.NOT_DETERMINED
+    if status > 0 and run.verified and _out_of_reach(run):
+        return Status.NOT_DETERMINED
     if not run.batch.full or not run.system.singular or perfect(run, run.system):
         return status
     if not (isinstance(x, np.ndarray) and x.shape == np.shape(start) == (run.problem.dim,)):
@@ -152,12 +159,40 @@ def _honest(run: Run, status: Status) -> Status:
     if (far & np.logical_or.reduce([gone, *(share > _PART for share in lost)])).any():
         return Status.RUNS_AWAY
     on_a_face = run.space.bounded and _active(run.space, x).any() and len(lost) > 0
-    return Status.NOT_DETERMINED if status > 0 and (on_a_face or gone.any()) else status
+    blind = status > 0 and (on_a_face or gone.any() or _elsewhere_seen(run, sizes))
+    return Status.NOT_DETERMINED if blind else status
+
+
+def _out_of_reach(run: Run) -> bool:
+    """Whether the model promises a decrease that matters so far away that nothing changes in between: here rounding
+    hides what parameters do to the residuals (a term that has nearly underflowed), and any point looks like a minimum
+    to evaluations."""
+    if run.termination.close(run.system) or perfect(run, run.system):
+        return False
+    sizes = np.maximum(sizes_at(run, run.batch.theta), 1e-6)
+    return bool((np.abs(run.system.step(0.0)[0]) > _REACH * sizes).any())
 
 
 def _gone(before: Array, now: Array) -> NDArray[np.bool_]:
     """(d,) mask of parameters that lost their influence, by the diagonal of H; not those that never had any."""
     return (before > _FELT * float(before.max(initial=0.0))) & (now <= _GONE * before)
+
+
+def _elsewhere_seen(run: Run, sizes: Array) -> bool:
+    """Whether the cost depends on a parameter elsewhere that no residual depends on here: the solve began on a plateau
+    (a peak between two points, a kink beyond the data). Parameters that nothing ever depends on do no harm."""
+    unseen = run.system.normal.hessian.diagonal() == 0.0
+    if run.space.fixed is not None:
+        unseen &= ~run.space.fixed
+    least = 1e-9 * run.system.cost * run.problem.n
+    for j in np.flatnonzero(unseen)[:_MOST_UNSEEN]:
+        step = np.zeros(run.problem.dim)
+        for length in _LOOKS:
+            step[j] = length * max(float(sizes[j]), 1e-6)
+            there = run.problem.cost(run.space.inside(run.problem.retract(run.batch.theta, step)))
+            if abs(there - run.system.cost * run.problem.n) > least:
+                return not _between_higher_costs(run, int(j), float(sizes[j]))
+    return False
 
 
 def _between_higher_costs(run: Run, j: int, size: float) -> bool:

@@ -41,8 +41,9 @@ def as_called(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-UNDEFINED = (ArithmeticError, np.linalg.LinAlgError, ValueError)
-"""What functions raise where they are not defined: division by zero, overflow, a singular matrix, a domain error."""
+UNDEFINED = (ArithmeticError, np.linalg.LinAlgError, ValueError, RuntimeWarning)
+"""What functions raise where they are not defined: division by zero, overflow, a singular matrix, a domain error; or a
+warning of these, where warnings are errors."""
 
 
 def undefined(error: Exception, *shape: int) -> NDArray[np.float64]:
