@@ -147,11 +147,11 @@ def test_the_bound_holds_on_a_manifold():
 FORMULAS = [
     "a*exp(-b*x) + c",
     "a*exp(-0.5*((x - m)/s)**2) + b0 + b1*x",
-    "a*sin(b*x + c)*exp(-d*x) + e*x**f",
+    "a*sin(b*x + c)*exp(-d*x) + g*x**f",
     "a/(1 + ((x - m)/s)**2) + b*(x - c)**2",
     "a/(1 + exp(-(x - m)/s)) - a*b*x",
     "a*log(1 + b*x)*sqrt(x + c) + tanh(d*x)/x",
-    "(a + b*x)*(c + d*x)**3/(1 + e*x)",
+    "(a + b*x)*(c + d*x)**3/(1 + g*x)",
 ]
 
 
