@@ -151,7 +151,7 @@ FORMULAS = [
     "a/(1 + ((x - m)/s)**2) + b*(x - c)**2",
     "a/(1 + exp(-(x - m)/s)) - a*b*x",
     "a*log(1 + b*x)*sqrt(x + c) + tanh(d*x)/x",
-    "(a + b*x)*(c + d*x)**3/(1 + g*x)",
+    "(a + b*x)*(c + d*x)**3/(1 + 2.7*x)",
 ]
 
 
