@@ -296,24 +296,26 @@ print(_halved(np.arange(48, dtype=np.{kind}).reshape(6, 8)).tolist(), "numba" in
     assert slow == fast.replace(" False", " True")
 
 
-@njit(types.float64(types.float64))
-def _half(x):
-    return 0.5 * x
+@njit(types.float64(types.float64, types.float64, types.float64))
+def _sum(x, y, z):
+    return (x + y) + z - x
 
 
-@njit(types.float64(types.float64))
-def _quarter(x):
-    return _half(_half(x))
+@njit(types.float64(types.float64, types.float64, types.float64), fastmath=True)
+def _caller(x, y, z):
+    return _sum(x, y, z) + _sum(z, y, x)
 
 
-def test_what_a_caller_needs_is_compiled_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "FUNCTIONS", [_quarter, _half])
+def test_code_does_not_depend_on_who_needed_it_first(tmp_path, monkeypatch):
+    """A function that is compiled for a caller inherits the caller's options; the library's code does not."""
+    monkeypatch.setattr(build, "FUNCTIONS", [_sum, _caller])
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
-    (piece,) = build._compile(tmp_path, [build.name_of(_quarter.py_func)])
-    assert piece.name.endswith("_quarter")
-    monkeypatch.setattr(type(_half), "plain_dispatcher", None)  # would compile once more
-    (kept,) = build._compile(tmp_path, [build.name_of(_half.py_func)])
-    assert {p.stem for p in tmp_path.glob("*.o")} == {piece.key, kept.key}
+    build._compile(tmp_path, [build.name_of(_caller.py_func)])
+    assert "dispatcher" in vars(_sum), "compiled for its caller"
+    plain, made = type(_sum).plain_dispatcher, []
+    monkeypatch.setattr(type(_sum), "plain_dispatcher", lambda self: made.append(self) or plain(self))
+    build._compile(tmp_path, [build.name_of(_sum.py_func)])
+    assert made == [_sum]
 
 
 def test_all_functions_of_a_library_are_found(made):

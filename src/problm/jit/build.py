@@ -162,15 +162,13 @@ def _prepare(settings: dict[str, str]) -> None:
 
 def _compile(place: Path, names: list[str]) -> list[Piece]:
     """Write the objects of all functions of these names; a function may be compiled for several types."""
-    pieces = []
-    for name in names:
-        named = [f for f in FUNCTIONS if name_of(f.py_func) == name]
-        pieces += [_piece(function, signature, place) for function in named for signature in function.signatures]
-        for function in FUNCTIONS:  # what was compiled for these as callers need not be compiled again elsewhere
-            for signature in function.signatures:
-                if _compiled_here(function, signature) is not None:
-                    _piece(function, signature, place)
-    return pieces
+    return [
+        _piece(function, signature, place)
+        for name in names
+        for function in FUNCTIONS
+        if name_of(function.py_func) == name
+        for signature in function.signatures
+    ]
 
 
 def _keep(names: list[str]) -> list[Piece]:
@@ -190,11 +188,10 @@ def _piece(function: Function, signature: Signature, objects: Path) -> Piece:
     about = objects / f"{key}.pickle"
     if (known := _kept(about, objects / f"{key}.o")) is not None:
         return known
-    result = _compiled_here(function, signature)
-    if result is None:
-        dispatcher = function.plain_dispatcher()
-        dispatcher.compile(signature.numba)
-        result = dispatcher.get_compile_result(signature.numba)
+    # By itself: what was compiled for a caller has that caller's options, such as fastmath, and other bits.
+    dispatcher = function.plain_dispatcher()
+    dispatcher.compile(signature.numba)
+    result = dispatcher.get_compile_result(signature.numba)
     module = llvm.parse_bitcode(result.library._final_module.as_bitcode())
     environments = _rename(module, result.fndesc, f"problm_{key}")
     triple, cpu, features = result.codegen.magic_tuple()
@@ -207,14 +204,6 @@ def _piece(function: Function, signature: Signature, objects: Path) -> Piece:
     piece = Piece(key, name, made_of, signature.code, environments, constants, hashlib.sha256(compiled).hexdigest())
     write_atomically(about, sealed(pickle.dumps(piece)))
     return piece
-
-
-def _compiled_here(function: Function, signature: Signature) -> Any:
-    """Numba's result for a function that a caller has had compiled in this process; None if there is none."""
-    dispatcher = vars(function).get("dispatcher")
-    result = None if dispatcher is None else dispatcher.overloads.get(signature.numba.args)
-    # One from the cache on disk has machine code only.
-    return result if result is not None and any(True for _ in result.library._final_module.functions) else None
 
 
 def _kept(about: Path, compiled: Path) -> Piece | None:
