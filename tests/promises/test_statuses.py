@@ -213,7 +213,7 @@ def test_a_start_at_which_a_term_has_nearly_underflowed_is_no_minimum():
 
 
 def test_a_start_on_a_plateau_is_no_minimum():
-    """A bump that has underflowed at all points: neither its height nor its width matters here, but both do elsewhere."""
+    """A bump that has underflowed at all points: neither height nor width matters here, but both do elsewhere."""
     rng = np.random.default_rng(4)
     x = np.linspace(0.0, 9.0, 60)
 
