@@ -77,3 +77,10 @@ def test_arguments_are_checked():
             problm.fit_counts(PEAK, X, np.where(np.arange(150) == 3, wrong, y))
     with pytest.raises(ValueError, match="no parameter 'width'"):
         problm.fit_counts(PEAK, X, y, p0={"width": 1.0})
+
+
+def test_the_result_of_a_binomial_fit_has_the_errors_of_the_fit():
+    x = np.linspace(0.0, 10.0, 150)
+    dead = np.random.default_rng(0).binomial(40, 1.0 / (1.0 + np.exp(-0.5 * (x - 3.0))))
+    fit = problm.fit_counts("1/(1 + exp(-b*(x - c)))", x, dead, trials=40)
+    np.testing.assert_allclose(fit.result.standard_errors, fit.errors)

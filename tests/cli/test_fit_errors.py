@@ -1,4 +1,4 @@
-"""``problm fit`` with errors in x, and with values that are only known to lie beyond a limit."""
+"""``problm fit`` with errors in x, with values that are only known to lie beyond a limit, and of counts."""
 
 import json
 
@@ -64,9 +64,29 @@ def test_limits(table, limits):
         (["--sigma", "dy", "--censored", "<low"], "neither a column nor a limit"),
         (["--sigma", "dy", "--censored", "<1", "--x-sigma", "dt"], "cannot be combined"),
         (["--sigma", "dy", "--censored", "<1", "--group", "side"], "without --group"),
+        (["--counts", "poisson", "--sigma", "dy"], "leave out --sigma"),
+        (["--counts", "trials"], "--counts: 'trials' is not a column"),
+        (["--counts", "poisson"], "counts must be whole numbers"),
     ],
 )
 def test_what_is_wrong_is_named(table, options, message):
     done = run("fit", "t.csv", "-m", CURVE, *options, "--no-output", cwd=table[0])
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("trials", ["poisson", "40", "n"])
+def test_counts(tmp_path, trials):
+    rng = np.random.default_rng(0)
+    x = np.linspace(0.0, 10.0, 150)
+    formula = "20*exp(-b*x) + c" if trials == "poisson" else "1/(1 + exp(-b*(x - c)))"
+    truth = problm.formula(formula)(x, 0.5, 3.0)
+    n = np.full(x.size, 40)
+    y = rng.poisson(truth) if trials == "poisson" else rng.binomial(n, truth)
+    np.savetxt(tmp_path / "t.csv", np.stack([x, y, n], 1), "%.17g", ",", header="x,y,n", comments="")
+    done = run("fit", "t.csv", "-m", f"y ~ {formula}", "--counts", trials, "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    saved = json.loads((tmp_path / "out" / "result.json").read_text())
+    expected = problm.fit_counts(formula, x, y, trials=None if trials == "poisson" else n)
+    np.testing.assert_allclose(saved["x"], expected.values, rtol=1e-6)
+    np.testing.assert_allclose(saved["standard_errors"], expected.errors, rtol=1e-4)

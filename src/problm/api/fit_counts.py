@@ -130,7 +130,9 @@ def fit_counts(
     expected = np.maximum(np.asarray(model(x, *result.x)), _LEAST)
     spread = np.sqrt(expected if n is None else expected * np.maximum(1.0 - expected, _LEAST) / n)
     J = model.jacobian(x, *result.x) / spread[:, None]
-    result = replace(result, n=len(y), hessian=J.T @ J, covariance_root=None, absolute=True, names=names)
+    result = replace(
+        result, n=len(y), batch_size=len(y), hessian=J.T @ J, covariance_root=None, absolute=True, names=names
+    )
     return Fit(model, Ties.read(names, {}), result, x, shown, spread, absolute_sigma=True, bounds=limits, refit=refit,
                objective=objective)  # fmt: skip
 

@@ -77,6 +77,10 @@ def command(
             "--censored", help="Values beyond a limit, '<0.2' or '>4.5'; or a column: -1 at most, 1 at least."
         ),
     ] = None,
+    counts: Annotated[
+        str | None,
+        typer.Option("--counts", help="poisson; or counts out of so many trials: a number or a column (binomial)."),
+    ] = None,
     variables: Annotated[
         str | None,
         typer.Option("--variables", help="Names that are data; default: those that are columns. For peaks: x,y."),
@@ -148,9 +152,12 @@ def command(
     data = Input(file, Reading(delimiter, decimal, part, image), sigma, nan, max_memory, cluster)
     if (model is None) == (peaks is None):
         raise Bad('give a formula, --model "y ~ a*exp(-b*x) + c", or --peaks auto')
-    errors = x_sigma, censored
-    if any(errors) and (model is None or group or accuracy):
-        raise Bad("--x-sigma and --censored need --model, without --group and --accuracy")
+    given = {"--x-sigma": x_sigma, "--censored": censored, "--counts": counts}
+    kinds = [(option, value) for option, value in given.items() if value is not None]
+    if kinds and (model is None or group or accuracy):
+        raise Bad(f"{kinds[0][0]} needs --model, without --group and --accuracy")
+    if len(kinds) > 1:
+        raise Bad(f"{kinds[0][0]} and {kinds[1][0]} cannot be combined")
     if group is not None:
         if model is None or fix or accuracy:
             raise Bad("--group needs --model, without --fix and --accuracy")
@@ -166,11 +173,11 @@ def command(
             if start or bounds or fix or accuracy:
                 raise Bad("--peaks finds its own starts and bounds: leave out --start, --bounds, --fix and --accuracy")
             found, rows = fit_peaks(data, peaks, variables, absolute, options)
-        elif any(errors):
-            from .fit_kinds import fit_errors
+        elif kinds:
+            from .fit_kinds import fit_kind
 
-            found, rows = fit_errors(
-                data, str(model), variables, errors, lambda m: starts(m, start, bounds, fix), absolute, options
+            found, rows = fit_kind(
+                data, str(model), variables, kinds[0], lambda m: starts(m, start, bounds, fix), absolute, options
             )
             absolute = found.absolute_sigma
         else:

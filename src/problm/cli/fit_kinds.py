@@ -1,4 +1,4 @@
-"""Kinds of ``problm fit`` besides a formula with errors of the response alone: peaks, errors in x, limits."""
+"""Kinds of ``problm fit`` besides a formula with errors of the response alone: peaks, errors in x, limits, counts."""
 
 from __future__ import annotations
 
@@ -45,52 +45,61 @@ def fit_peaks(
     return replace(found, model=replace(found.model, variables=(columns[0],), response=columns[1])), rows
 
 
-def fit_errors(
+def fit_kind(
     given: Input,
     text: str,
     variables: str | None,
-    errors: tuple[str | None, str | None],
+    kind: tuple[str, str],
     starts: Any,
     absolute: bool,
     options: dict[str, Any],
 ) -> tuple[Fit, Rows]:
-    """A formula fitted to data with errors in x, or with values that are only known to lie beyond a limit.
+    """A formula fitted to data with errors in x, to values of which some are limits, or to counts.
 
     Parameters
     ----------
-    errors : ``--x-sigma`` and ``--censored``, of which one is given.
+    kind : ``--x-sigma``, ``--censored`` or ``--counts``, and its value.
     starts : ``(model) -> (known starts, (lower, upper), indices of fixed parameters)``.
     """
-    option = "--x-sigma" if errors[0] is not None else "--censored"
-    if given.sigma is None:
+    option, value = kind
+    counts = option == "--counts"
+    if counts and (given.sigma is not None or options.get("loss", "linear") != "linear"):
+        raise Bad("--counts has errors and a loss of its own: leave out --sigma and --loss")
+    if not counts and given.sigma is None:
         raise Bad(f"{option} needs --sigma, against which it is weighed: a column, or a number")
-    if errors[0] is not None and errors[1] is not None:
-        raise Bad("--x-sigma and --censored cannot be combined")
-    used = [given.column(part, option) for part in (errors[0] or errors[1] or "").split(",") if _is_name(part)]
+    used = [given.column(part, option) for part in value.split(",") if _is_name(part) and part != "poisson"]
     model, columns = split_model(text, replace(given, others=tuple(used)), variables)
     known, bounds, held = starts(model)
     names = model.parameters
     options |= {
-        "p0": {names[i]: value for i, value in known.items()}, "bounds": bounds,
+        "p0": {names[i]: number for i, number in known.items()}, "bounds": bounds,
         "fixed": {names[i]: known[i] for i in held} or None,
     }  # fmt: skip
     rows = load(given, [*columns, *used])
     if not isinstance(rows, InMemory):
         raise Bad(f"{option} needs data that fit in memory")
     k = len(model.variables)
-    y, extra, sigma = rows.columns[k], dict(zip(used, rows.columns[k + 1 : -1], strict=True)), rows.columns[-1]
+    y, extra = rows.columns[k], dict(zip(used, rows.columns[k + 1 :], strict=False))
+    sigma = rows.columns[-1]
     x = rows.columns[0] if k == 1 else np.stack(rows.columns[:k])
-    if errors[0] is not None:
+    if counts:
+        from ..api.fit_counts import fit_counts
+
+        trials = None if value == "poisson" else extra[used[0]] if used else float(value)
+        options = {name: given for name, given in options.items() if name not in ("loss", "f_scale")}
+        found = fit_counts(model, x, y, trials=trials, **options)
+        y, sigma = np.asarray(found.y), np.asarray(found.sigma)
+    elif option == "--x-sigma":
         from ..api.fit import fit
 
-        spread = _spread(errors[0], given, model, extra, len(y))
+        spread = _spread(value, given, model, extra, len(y))
         found = fit(model, x, y, sigma=sigma, x_sigma=spread, absolute_sigma=absolute, **options)
     else:
         from ..api.likelihoods.censored import fit_censored
 
-        y, sides = _limits(str(errors[1]), given, y, extra)
+        y, sides = _limits(value, given, y, extra)
         found = fit_censored(model, x, y, sides, sigma, **options)
-    numbers = {"r_squared": found.r2} if errors[0] is not None else {}
+    numbers = {"r_squared": found.r2} if option == "--x-sigma" else {}
     return replace(found, labels=tuple(columns)), _Judged([*rows.columns[:k], y, sigma], True, numbers)
 
 
