@@ -157,7 +157,8 @@ class Curve:
         y = columns[-2 if self.weighted else -1]
         values = self.f(self._abscissae(columns), *theta)
         r = values - y
-        if r.shape != y.shape:  # (k, 1) minus (k,) is (k, k)
+        # (k, 1) minus (k,) is (k, k). At many points (`problm.problems.stacked`) there is a row for each.
+        if r.shape != y.shape and not (np.ndim(theta) == 3 and r.shape == (len(theta), *y.shape)):
             raise ValueError(f"f returned shape {np.shape(values)} for {len(y)} points, expected ({len(y)},)")
         return r / columns[-1] if self.weighted else r
 

@@ -10,7 +10,7 @@ residuals by more than that, and not in proportion (a frequency, with times sinc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ..solver.problem import Theta
 from ..support.differences import EPS, derivatives, forward, usual_step
 from ..support.products import dot
+from .stacked import Stacked
 
 Array = NDArray[np.float64]
 LARGE = 1e4
@@ -90,6 +91,7 @@ class Differences:
         self._limited = retract is not None or step is not None or scheme == "cs"
         """Whether such limits were looked for, or are not needed."""
         self._groups: NDArray[np.int64] | None = None
+        self._stacked = Stacked()
 
     @property
     def parallel(self) -> bool:
@@ -108,10 +110,18 @@ class Differences:
         if self.sparsity is not None and self.sparsity.shape != (residuals, self.dim):
             raise ValueError(f"jac_sparsity has shape {self.sparsity.shape}, expected {(residuals, self.dim)}")
 
-    def jacobian(self, evaluate: Callable[[Theta], Array], theta: Theta, residuals: Array, longer: float = 1.0) -> Any:
+    def jacobian(
+        self,
+        evaluate: Callable[[Theta], Array],
+        theta: Theta,
+        residuals: Array,
+        longer: float = 1.0,
+        together: Callable[[Array], Any] | None = None,
+    ) -> Any:
         """Transposed Jacobian (d, m), with the usual steps times ``longer``; sparse (m, d) if a sparsity is known.
 
-        ``evaluate(point)`` returns residuals (m,); ``residuals`` are those at ``theta``.
+        ``evaluate(point)`` returns residuals (m,); ``residuals`` are those at ``theta``; ``together`` is the function
+        itself, which may be called for many points at once.
         """
         if self.sparsity is not None:
             return self._sparse(evaluate, theta, residuals, longer)
@@ -119,18 +129,26 @@ class Differences:
         if first:
             self._shorten(evaluate, theta, residuals)
         if self._map is map:
-            found = self._derivatives(evaluate, theta, residuals, longer)
+            found = self._derivatives(evaluate, theta, residuals, longer, together)
             if first and self._straighten(evaluate, theta, residuals, found):
-                found = self._derivatives(evaluate, theta, residuals, longer)
+                found = self._derivatives(evaluate, theta, residuals, longer, together)
             return found
         values = iter(list(self._map(evaluate, self._points(theta, residuals, longer))))
         return self._derivatives(lambda _: next(values), theta, residuals, longer)
 
-    def _derivatives(self, evaluate: Callable[[Theta], Array], theta: Theta, value: Array, longer: float) -> Array:
+    def _derivatives(
+        self,
+        evaluate: Callable[[Theta], Array],
+        theta: Theta,
+        value: Array,
+        longer: float,
+        together: Callable[[Array], Any] | None = None,
+    ) -> Array:
         sizes = self._sizes(theta)
         if self.scheme == "2-point" and self._retract is None and self.limits is None:
             step = longer * usual_step(self.scheme, self.eps)
-            return forward(evaluate, theta, [step * size for size in sizes], value)
+            stack = None if together is None else partial(self._stacked.values, together, evaluate)
+            return forward(evaluate, theta, [step * size for size in sizes], value, stack)
         return derivatives(
             evaluate, theta, sizes, self.scheme,
             value=value, retract=self._retract, limits=self.limits, eps=self.eps, longer=longer,

@@ -333,9 +333,8 @@ class FunctionProblem(Problem):
         """
         self.njev += 1
         if self.jac is None:
-            if self.differences.parallel:
-                return self.differences.jacobian(partial(_called, self.fun, rows), theta, residuals, longer)
-            return self.differences.jacobian(lambda point: self._evaluated(point, rows), theta, residuals, longer)
+            fun = partial(_called, self.fun, rows) if self.differences.parallel else partial(self._evaluated, rows=rows)
+            return self.differences.jacobian(fun, theta, residuals, longer, lambda t: self._call(t, *rows))
         k = len(residuals) // self.components
         j = self.jac(theta.copy() if self.flat else theta, *rows)
         if not isinstance(j, np.ndarray) and (hasattr(j, "matmat") or is_sparse(j)):

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add, sub
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,16 @@ def derivatives(
     return result
 
 
-def forward(function: Callable[[Array], Array], point: Array, steps: Sequence[float], value: Array) -> Array:
+def forward(
+    function: Callable[[Array], Array],
+    point: Array,
+    steps: Sequence[float],
+    value: Array,
+    stack: Callable[[Array, int], Array | None] | None = None,
+) -> Array:
     """Forward differences (d, ...) in flat space without bounds, the most common case: `derivatives` with given steps.
+
+    ``stack(points, rows)`` may return the values at all points (d, d).
 
     Examples
     --------
@@ -99,16 +108,34 @@ def forward(function: Callable[[Array], Array], point: Array, steps: Sequence[fl
     array([[3., 0.],
            [2., 6.]])
     """
-    result, widths = np.empty((len(steps), *value.shape)), []
-    for a, (at, step) in enumerate(zip(point.tolist(), steps, strict=True)):
-        moved, to = point.copy(), at + step
-        moved[a] = to
-        widths.append(to - at)
-        np.subtract(function(moved), value, out=result[a])
-    result /= np.array(widths).reshape(-1, *(1,) * value.ndim)
+    result, here = np.empty((len(steps), *value.shape)), point.tolist()
+    ends = list(map(add, here, steps))
+    values = None if stack is None else stack(moved_points(point, ends), value.size)
+    if values is None:
+        for a, end in enumerate(ends):
+            moved = point.copy()
+            moved[a] = end
+            np.subtract(function(moved), value, out=result[a])
+    else:
+        np.subtract(values, value, out=result)
+    result /= np.array(list(map(sub, ends, here))).reshape(-1, *(1,) * value.ndim)
     if not math.isfinite(dot(result, result)):
         _Quotient(function, point, len(steps), "2-point", value, None, None).turn_around(result, steps)
     return result
+
+
+def moved_points(point: Array, ends: Sequence[float] | Array) -> Array:
+    """Points (d, d), of which each has another one of the d parameters at its end.
+
+    Examples
+    --------
+    >>> moved_points(np.array([1.0, 2.0]), [1.5, 2.5])
+    array([[1.5, 2. ],
+           [1. , 2.5]])
+    """
+    points = np.repeat(point[None], len(point), axis=0)
+    np.fill_diagonal(points, ends)
+    return points
 
 
 @dataclass
