@@ -625,11 +625,12 @@ def test_oxford(name: str, k: int, limit: float, initial: str | None) -> None:
 def test_adelaide_from_the_identity(name: str) -> None:
     """Scenes with parallax, far from the identity: the images correlate, and a plain LM descent ends no lower.
 
-    Except on unionhouse, where a rounding decides which of several minima such a descent ends in.
+    Of two the homography maps one wall; of the others most parts are some pixels off. The cost is the exception on
+    unionhouse, where a rounding decides which of several minima such a descent ends in.
     """
     files = [data("adelaidemrf", f"{name}{side}.png") for side in "AB"]
     alignment = align(*files)
-    assert alignment.success
+    assert alignment.success == (name in ("hartley", "napiera"))
     assert alignment.ncc > 0.75
     common: dict[str, Any] = {"photometric": alignment.photometric, "outside": alignment.problem.outside, "levels": 1}
     lm = align(*files, acceptance="full", max_iter=60, **common)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .parts import LEAST_IN_PLACE, out_of_place
 from .warps import plausible
 
 Plane = NDArray[np.float32]
@@ -47,6 +48,24 @@ def reason_to_doubt(
     return None
 
 
+def reason_in_parts(first: Plane, second: Plane, inside: NDArray[np.bool_]) -> str | None:
+    """Why images as `residual_motion` takes them are not believed to be aligned: most of their parts are elsewhere."""
+    share, distance = out_of_place(first, second, inside)
+    if share <= 1.0 - LEAST_IN_PLACE:
+        return None
+    return f"{share:.0%} of the parts of image 1 are about {distance:.0f} pixels from where the warp puts them"
+
+
+def said_of_motion(parallax: float) -> str | None:
+    """What is said of the motion that `residual_motion` finds; None where there is little."""
+    if not parallax > PARALLAX:
+        return None
+    return (
+        f"Parts of the scene are off by {parallax:.1f} pixels (root mean square): it has parallax or moves, or the "
+        "model is too simple."
+    )
+
+
 def residual_motion(first: Plane, second: Plane, inside: NDArray[np.bool_]) -> float:
     """Motion that is left between two aligned images, in pixels: root mean square over parts of the image.
 
@@ -60,7 +79,9 @@ def residual_motion(first: Plane, second: Plane, inside: NDArray[np.bool_]) -> f
     """
     if first.ndim == 3:
         first, second = first.mean(axis=2), second.mean(axis=2)
-    known = np.where(inside, second, first)
+    unit = float(np.abs(first).max()) or 1.0  # of the values, whose squares may overflow
+    first = first / unit
+    known = np.where(inside, second / unit, first)
     residual = np.where(inside, known - first, 0.0)
     gy, gx = np.gradient(0.5 * (known + first))
     side = max(min(first.shape) // _PARTS, 8)

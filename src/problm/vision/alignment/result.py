@@ -19,7 +19,7 @@ from ...solver.result import Result, Status
 from ...support.files import write_atomically
 from ..images.image import Mask, Source, pixels_of
 from ..images.resampling import resample
-from .doubt import PARALLAX, reason_to_doubt, residual_motion
+from .doubt import PARALLAX, reason_in_parts, reason_to_doubt, residual_motion, said_of_motion
 from .pictures import OVERLAYS, drawn, overlaid, picture_of, png_of
 from .warps import corners, transform
 
@@ -98,31 +98,31 @@ class Alignment:
 
     @property
     def success(self) -> bool:
-        """Whether the solver converged to a warp that is believed: the images correlate (0.7 or more), and nothing is
-        mirrored, behind the camera or a negative."""
+        """Whether the solver converged to a warp that is believed: the images correlate (0.7 or more), most parts are
+        where it puts them, and nothing is mirrored, behind the camera or a negative."""
         return (self.result.success or self.at_a_kink) and self.doubt is None
 
     @cached_property
     def doubt(self) -> str | None:
         """Why the warp is not believed, whatever the solver says; None: it is."""
-        return reason_to_doubt(self.matrix, self.problem.image1.shape, self.gain, self.ncc, self.detail)
+        reason = reason_to_doubt(self.matrix, self.problem.image1.shape, self.gain, self.ncc, self.detail)
+        return reason or (reason_in_parts(*self._both) if self.parallax > PARALLAX else None)
+
+    @property
+    def _both(self) -> tuple[Any, Any, Any]:
+        """Image 1, image 2 as image 1 sees it, and where both are known."""
+        image = self.problem.image1
+        return image.values(), self._seen[0].reshape(image.pixels.shape), self.inside
 
     @cached_property
     def parallax(self) -> float:
         """Motion that the warp leaves, in pixels: root mean square over parts of image 1 (`residual_motion`)."""
-        image = self.problem.image1
-        seen = self._seen[0].reshape(image.pixels.shape)
-        return residual_motion(image.values(), seen, self.inside)
+        return residual_motion(*self._both)
 
     @property
     def motion_left(self) -> str | None:
         """What is said of parallax; None where there is little."""
-        if not self.parallax > PARALLAX:
-            return None
-        return (
-            f"Parts of the scene are off by {self.parallax:.1f} pixels (root mean square): it has parallax or moves, "
-            "or the model is too simple."
-        )
+        return said_of_motion(self.parallax)
 
     @cached_property
     def at_a_kink(self) -> bool:
