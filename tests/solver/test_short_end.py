@@ -252,14 +252,3 @@ def test_a_start_at_the_minimum_is_not_left_for_that_of_a_sample():
     assert ours.residual_passes <= 1.15  # the cost at the start is not needed
     exact = problm.least_squares(DECAY, ours.x, data=(x, y), gtol=1e-11, acceptance="full")
     assert distance(ours, exact) <= max(ours.distance, 1e-4) <= 0.01
-
-
-def test_a_robust_fit_of_few_rows_asks_no_sample():
-    rng = np.random.default_rng([777, 43])
-    x = rng.uniform(0, 5, 250_000)
-    data = x, DECAY(x, 2, 0.7, 0.3) + 0.1 * rng.standard_normal(x.size)
-    options = {"loss": "huber", "f_scale": 0.2, "data": data}
-    ours, plain = (problm.least_squares(DECAY, [1, 1, 0], acceptance=a, **options) for a in (None, "full"))
-    assert ours.certified
-    assert ours.jacobian_passes == plain.jacobian_passes
-    np.testing.assert_array_equal(ours.x, plain.x)

@@ -52,8 +52,8 @@ Array = NDArray[np.float64]
 _MOST_RATE = 0.3
 """Largest relative change of A by the step over all rows."""
 _FEW = 0.5
-"""Number of rows, relative to those up to which batches save nothing, from which a sample takes less time than a pass,
-if second derivatives are known. Up to those the contraction of the last steps is asked first, as without batches."""
+"""Number of rows, relative to those up to which batches save nothing, from which a sample takes less time than a pass.
+Up to those the contraction of the last steps is asked first, as without batches."""
 _INEXACT = 0.1
 """Relative error of the change of A, as the sample tells it."""
 
@@ -62,8 +62,7 @@ def _possible(run: Run, system: QuadraticModel) -> bool:
     """Whether a sample may certify the last step, and takes less time than a pass."""
     problem, options = run.problem, run.options
     free = run.space.fixed is None and options.accuracy is None and options.max_batch is None
-    few = problem.few if problem.robust else _FEW * problem.few
-    many = problem.n > few and first_rows(problem.n) <= 0.5 * MOST[1] * problem.n
+    many = problem.n > _FEW * problem.few and first_rows(problem.n) <= 0.5 * MOST[1] * problem.n
     pays = many and run.policy.noise_rule and not run.growth.useless
     return problem.in_place and pays and free and _may_end(run, system)
 
