@@ -107,7 +107,7 @@ def describe(rows: list[dict[str, Any]]) -> list[str]:
         for n, count in SIZES:
             same = [r for r in rows if (r["curves"], r["points"], r["count"]) == (name, n, count)]
             ratios = [r["ratio"] for r in same]
-            if n <= 60 and min(ratios) < WANTED:
+            if min(ratios) < WANTED:
                 low.append(f"{name} of {n} points, {count:,} of them")
             table.append([
                 name, n, f"{count:,}", f"{np.median([r['us'] for r in same]):.1f}",
@@ -120,7 +120,7 @@ def describe(rows: list[dict[str, Any]]) -> list[str]:
         "# Many small fits",
         f"`problm.fit_many` beside a loop over SciPy's `curve_fit`, one thread; seeds {seeds[0]} to {seeds[-1]}. "
         "Medians of CPU us per fit; ratio: median (lowest); converged: lowest share; lost: largest share in which "
-        "SciPy raised; away: largest distance from the minimum in standard errors. At most 60 points and a ratio below "
+        "SciPy raised; away: largest distance from the minimum in standard errors. A ratio below "
         f"{WANTED:.0f}: {'; '.join(low) or 'none'}.",
         markdown_table(
             ["curves", "points", "number", "us", "SciPy us", "ratio", "converged", "SciPy lost", "away"], table

@@ -142,34 +142,42 @@ def fit_many(
     x = numbers("x", x)
     if y.ndim != 2 or x.shape not in ((y.shape[1],), y.shape):
         raise ValueError(f"x has shape {x.shape} and y {y.shape}: expected (n,) or (B, n), and (B, n)")
-    weights = np.isfinite(y) & np.isfinite(x) & np.ones(y.shape, dtype=bool)
-    weights = weights / np.broadcast_to(numbers("sigma", 1.0 if sigma is None else sigma), y.shape)
-    if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
-        raise ValueError("sigma must be positive")
-    there = weights > 0.0
-    count = there.sum(axis=1)
+    weights, count = _weights(x, y, sigma)
     lower, upper = bounds_of(bounds, model.parameters)
     held = mask_of(fixed, model.parameters)
     free = np.ones(len(lower), dtype=bool) if held is None else ~held
     if (count < free.sum()).any():
         raise ValueError(f"curve {int(np.argmin(count))} has {count.min()} points for {int(free.sum())} parameters")
-    complete = bool(there.all())
-    if not complete:
+    if weights is not None and (count < y.shape[1]).any():
+        there = weights > 0.0
         y = np.where(there, y, 0.0)
         x = _where_known(x, there)
     theta = np.clip(_starts(model, x, y, weights, p0), lower, upper)
-    weighted = not (complete and sigma is None)
     batch = max(1, _ROWS // y.shape[1])
     parts = []
     for i in range(0, len(y), batch):
         some = slice(i, i + batch)
-        curves = _curves(model, x if x.ndim == 1 else x[some], y[some], weights[some] if weighted else None)
-        floors = 1e-28 * np.einsum("bn,bn->b", y[some] * weights[some], y[some] * weights[some])
+        factors = None if weights is None else weights[some]
+        curves = _curves(model, x if x.ndim == 1 else x[some], y[some], factors)
+        size = y[some] if factors is None else y[some] * factors
+        floors = 1e-28 * np.einsum("bn,bn->b", size, size)
         parts.append(solve_many(curves, theta[some], (lower, upper), free, floors, count[some], max_iter, threads))
     values, chi2, errors, steps = (
         np.concatenate([getattr(p, k) for p in parts]) for k in ("theta", "chi2", "errors", "steps")
     )
     return Fits(model.parameters, values, errors, chi2, steps > 0, np.abs(steps), count, int(free.sum()))
+
+
+def _weights(x: Array, y: Array, sigma: Any) -> tuple[Array | None, NDArray[np.int64]]:
+    """Factors (B, n) of the residuals, 0 for missing points, or None if all are 1; and numbers of points (B,)."""
+    finite = np.isfinite(y)
+    if sigma is None and finite.all() and np.isfinite(x).all():
+        return None, np.full(len(y), y.shape[1])
+    there = finite & np.isfinite(x)
+    weights = there / np.broadcast_to(numbers("sigma", 1.0 if sigma is None else sigma), y.shape)
+    if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
+        raise ValueError("sigma must be positive")
+    return weights, (weights > 0.0).sum(axis=1)
 
 
 def _where_known(x: Array, there: NDArray[np.bool_]) -> Array:
@@ -194,12 +202,13 @@ def _curves(model: Model, x: Array, y: Array, weights: Array | None) -> Curves:
         return kernel, [np.broadcast_to(v, y.shape).ravel() for v in (x, y, deviations)]
 
     return Curves(
-        x[:, None].copy() if common else np.empty((y.shape[1], 0)), np.ascontiguousarray(np.stack(own, axis=1)),
+        x[:, None].copy() if common else np.empty((y.shape[1], 0)),
+        np.ascontiguousarray(y)[:, None] if len(own) == 1 else np.stack(own, axis=1),
         lanes_kernel(model, common, weights is not None), rows,
     )  # fmt: skip
 
 
-def _starts(model: Model, x: Array, y: Array, weights: Array, p0: Any) -> Array:
+def _starts(model: Model, x: Array, y: Array, weights: Array | None, p0: Any) -> Array:
     shape = (len(y), len(model.parameters))
     if isinstance(p0, Mapping):
         known = by_name(model.parameters, p0, "p0")

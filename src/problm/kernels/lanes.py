@@ -14,12 +14,17 @@ import math
 import numpy as np
 
 from ..jit import types
+from ..jit.lane_products import add_lane_products
 from ..jit.njit import njit, part
+from ..jit.vectors import elementwise
 from .evaluator import BLOCK, FASTMATH, call_evaluator
-from .many_fits import BETTER, FIRST, MOST, PIVOT, WORSE, better, small
+from .many_fits import BETTER, FIRST, MOST, PIVOT, SHORT, WORSE, better, small
 
 _f8, _i8 = types.float64, types.int64
 _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
+
+
+_copy = elementwise(1, lambda b, v, _: v[0])
 
 
 @part(**_compiled)
@@ -76,15 +81,17 @@ def _solve(matrix, damping, right, factor, inverse, step, solved):  # type: igno
 
 
 @part(**_compiled)
-def _propose(point, damping, lower, upper, scale, matrix, right, step, solved, promised, trial):  # type: ignore[no-untyped-def]
-    """Write trial points, and the predicted decreases of the sums of squares: -1 without a solution."""
+def _propose(point, damping, lower, upper, scale, matrix, right, step, solved, promised, length, trial):  # type: ignore[no-untyped-def]
+    """Write trial points, predicted decreases of the sums of squares (-1 without a solution) and squares of steps."""
     d = len(point)
     for s in range(BLOCK):
         promised[s] = 0.0
+        length[s] = 0.0
     for a in range(d):
         # r = (A + lambda) s, so 2 r s - s A s = r s + lambda s s.
         for s in range(BLOCK):
             promised[s] += step[a, s] * (right[a, s] + damping[s] * step[a, s])
+            length[s] += step[a, s] * step[a, s]
             to = point[a, s] + (step[a, s] * scale[a, s] if solved[s] > 0.0 else 0.0)
             to = lower[a] if to < lower[a] else to
             trial[a, s] = upper[a] if to > upper[a] else to
@@ -93,25 +100,39 @@ def _propose(point, damping, lower, upper, scale, matrix, right, step, solved, p
 
 
 @part(**_compiled)
-def _evaluate(evaluator, shared, kept, rows, program, constants, out, sums):  # type: ignore[no-untyped-def]
+def _evaluate(evaluator, shared, kept, rows, program, constants, out, products, sums):  # type: ignore[no-untyped-def]
     """Write cost, gradient and lower triangle of H at the points that ``rows`` holds after the curves' own columns."""
     k, d = kept.shape[1], out.shape[0] - 1
-    sums[:] = 0.0
+    # Cast: NumPy's addresses are unsigned, and Numba converts a mix of unsigned and signed to float.
+    row = 8 * BLOCK
+    to_rows, of_curves = np.int64(rows.ctypes.data), np.int64(kept.ctypes.data)
+    found, totals = np.int64(out.ctypes.data), np.int64(products.ctypes.data)
+    products[:] = 0.0
     for point in range(kept.shape[0]):
         for c in range(k):
-            for s in range(BLOCK):
-                rows[c, s] = kept[point, c, s]
+            _copy(to_rows + row * c, of_curves + row * (point * k + c), 0, 0, 0.0, 0.0, 0.0)
         call_evaluator(evaluator, shared[point], rows, BLOCK, program, constants, 1, out)
-        at = 1 + d
-        for a in range(d + 1):
-            for c in range(a + 1):
-                to = 0 if a == 0 else (a if c == 0 else at)
-                for s in range(BLOCK):
-                    sums[to, s] += out[a, s] * out[c, s]
-                if c > 0:
-                    at += 1
+        add_lane_products(found, d + 1, totals)
+    at, to = 0, 1 + d
+    for a in range(d + 1):
+        for c in range(a + 1):
+            place = to if c > 0 else a
+            for s in range(BLOCK):
+                sums[place, s] = products[at, s]
+            at += 1
+            to += c > 0
     for s in range(BLOCK):
         sums[0, s] *= 0.5
+
+
+@part(**_compiled)
+def _finish(b, s, point, here, tried, theta, sums, steps):  # type: ignore[no-untyped-def]
+    """Write the result of problem b from lane s."""
+    for a in range(theta.shape[1]):
+        theta[b, a] = point[a, s]
+    for i in range(sums.shape[1]):
+        sums[b, i] = here[i, s]
+    steps[b] = tried
 
 
 FIT_LANES = types.void(
@@ -136,18 +157,27 @@ def fit_lanes(  # type: ignore[no-untyped-def]
     d = theta.shape[1]
     size = sums.shape[1]
     kept, rows, out = np.ones((n, k, BLOCK)), np.ones((k + d, BLOCK)), np.empty((1 + d, BLOCK))
-    here, other = np.ones((size, BLOCK)), np.empty((size, BLOCK))
+    here, other, products = np.ones((size, BLOCK)), np.empty((size, BLOCK)), np.empty((size, BLOCK))
     point, trial = np.zeros((d, BLOCK)), np.zeros((d, BLOCK))
     scale, right, step, inverse = np.empty((d, BLOCK)), np.empty((d, BLOCK)), np.empty((d, BLOCK)), np.empty((d, BLOCK))
     matrix, factor = np.empty((d, d, BLOCK)), np.empty((d, d, BLOCK))
-    damping, promised, solved = np.ones(BLOCK), np.zeros(BLOCK), np.zeros(BLOCK)
-    problem, tried = np.full(BLOCK, -1), np.zeros(BLOCK, dtype=np.int64)
+    damping, promised, solved, length = np.ones(BLOCK), np.zeros(BLOCK), np.zeros(BLOCK), np.zeros(BLOCK)
+    problem, tried, before = np.full(BLOCK, -1), np.zeros(BLOCK, dtype=np.int64), np.zeros(BLOCK)
+    ended = np.zeros(BLOCK, dtype=np.bool_)
     waiting, left = 0, count
     while left > 0:
         _scaled(here, point, free, lower, upper, scale, matrix, right)
         _solve(matrix, damping, right, factor, inverse, step, solved)
-        _propose(point, damping, lower, upper, scale, matrix, right, step, solved, promised, trial)
+        _propose(point, damping, lower, upper, scale, matrix, right, step, solved, promised, length, trial)
         for s in range(BLOCK):
+            b = problem[s]
+            ended[s] = (
+                b >= 0 and promised[s] >= 0.0 and small(promised[s], before[s], damping[s], here[0, s], n, floors[b])
+            )
+            if ended[s] and length[s] <= SHORT * 2.0 * here[0, s] / n:
+                left -= 1
+                _finish(b, s, trial, here, tried[s] + 1, theta, sums, steps)
+                ended[s], problem[s] = False, -1
             if problem[s] < 0 and waiting < count:
                 problem[s], tried[s], damping[s] = waiting, -1, FIRST  # -1: its start is evaluated first
                 for a in range(d):
@@ -156,33 +186,29 @@ def fit_lanes(  # type: ignore[no-untyped-def]
                     for i in range(n):
                         kept[i, c, s] = own[waiting, c, i]
                 waiting += 1
+        if left == 0:
+            break
         for a in range(d):
             for s in range(BLOCK):
                 rows[k + a, s] = trial[a, s]
-        _evaluate(evaluator, shared, kept, rows, program, constants, out, other)
+        _evaluate(evaluator, shared, kept, rows, program, constants, out, products, other)
         for s in range(BLOCK):
             b = problem[s]
             if b < 0:
                 continue
-            start, ended = tried[s] < 0, False
+            start = tried[s] < 0
             tried[s] += 1
-            accepted = start
-            if not start and promised[s] >= 0.0:
-                ended = small(promised[s], damping[s], here[0, s], n, floors[b])
-                accepted = better(other[0, s], here[0, s], promised[s])
+            accepted = start or (promised[s] >= 0.0 and better(other[0, s], here[0, s], promised[s]))
             if accepted:
                 for a in range(d):
                     point[a, s] = trial[a, s]
                 for i in range(size):
                     here[i, s] = other[i, s]
+            before[s] = promised[s] if accepted and not start else 0.0
             if not start:
                 damping[s] *= BETTER if accepted else WORSE
             lost = tried[s] >= most or not (damping[s] < MOST and math.isfinite(here[0, s]))
-            if ended or lost:
-                for a in range(d):
-                    theta[b, a] = point[a, s]
-                for i in range(size):
-                    sums[b, i] = here[i, s]
-                steps[b] = tried[s] if ended else -tried[s]
-                problem[s] = -1
+            if ended[s] or lost:
                 left -= 1
+                _finish(b, s, point, here, tried[s] if ended[s] else -tried[s], theta, sums, steps)
+                problem[s] = -1

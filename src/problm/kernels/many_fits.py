@@ -22,6 +22,12 @@ _compiled = {"nogil": True, "error_model": "numpy"}
 LEAST = 1e-14
 """Predicted decrease of the sum of squares, in units of the noise variance, at which a fit has converged: the distance
 to the minimum before the last step is then below 1e-7 standard errors."""
+SLOW, FAST = 1e-2, 1e-4
+"""Ratios of the predicted decreases of successive steps between which a faster fit ends earlier: what matters is the
+distance after the last step, which each has shortened by 10 or 100."""
+SHORT = 1e-6
+"""Longest last step that is taken without evaluating it, squared and in units of the noise variance: each parameter
+moves by less than a thousandth of its standard error if the others were known."""
 ROUNDING = 1e-13
 """Relative increase of the cost by rounding with which a step is taken that can only decrease it by as little."""
 FIRST, MOST = 1e-3, 1e12
@@ -71,7 +77,8 @@ def _solve(matrix, damping, moves, right, step):  # type: ignore[no-untyped-def]
 
 @part(**_compiled)
 def _propose(here, point, damping, free, lower, upper, work, matrix, moves, trial):  # type: ignore[no-untyped-def]
-    """Write the trial point; return the predicted decrease of the sum of squares, or -1 without a solution.
+    """Write the trial point; return the predicted decrease of the sum of squares, or -1 without a solution, and the
+    square of the step in units of ``D^-1``.
 
     here : (1 + d + d (d + 1) / 2,) cost, gradient and lower triangle of H at the point.
     work : (3, d) workspace.
@@ -90,22 +97,27 @@ def _propose(here, point, damping, free, lower, upper, work, matrix, moves, tria
             matrix[a, c] = here[at + c] / (scale[a] * scale[c])
         at += a + 1
     if not _solve(matrix, damping, moves, right, step):
-        return -1.0
-    promised = 0.0
+        return -1.0, 0.0
+    promised, length = 0.0, 0.0
     for a in range(d):
         if moves[a]:
+            length += step[a] * step[a]
             promised += 2.0 * right[a] * step[a] - matrix[a, a] * step[a] * step[a]
             for c in range(a):
                 if moves[c]:
                     promised -= 2.0 * matrix[a, c] * step[a] * step[c]
         trial[a] = min(max(point[a] + step[a] / scale[a], lower[a]), upper[a])
-    return max(promised, 0.0)
+    return max(promised, 0.0), length
 
 
 @part(**_compiled)
-def small(promised, damping, cost, rows, floor):  # type: ignore[no-untyped-def]
-    """Whether a fit may end: a short step predicts a small decrease anywhere, so it must be hardly damped."""
-    return damping <= 1.0 and promised <= LEAST * 2.0 * cost / rows + floor
+def small(promised, before, damping, cost, rows, floor):  # type: ignore[no-untyped-def]
+    """Whether a fit may end with a step, which must be hardly damped: a short one predicts a small decrease anywhere.
+
+    before : the decrease that the previous step had predicted, 0 if it was not taken.
+    """
+    rate = min(max(promised, FAST * before) / before, SLOW) if before > 0.0 else SLOW
+    return damping <= 1.0 and promised * (rate / SLOW) <= LEAST * 2.0 * cost / rows + floor
 
 
 @part(**_compiled)
@@ -134,7 +146,8 @@ def fit_curves(  # type: ignore[no-untyped-def]
     lower, upper : (d,) bounds.
     most : largest number of steps to try.
     theta : (B, d) starts, overwritten by the solutions.
-    sums : (B, 1 + d + d (d + 1) / 2) cost, gradient and lower triangle of H at the solutions.
+    sums : (B, 1 + d + d (d + 1) / 2) cost, gradient and lower triangle of H at the solutions, or before a short last
+        step.
     steps : (B,) number of steps tried, negative if the fit did not converge.
     """
     d = theta.shape[1]
@@ -148,25 +161,28 @@ def fit_curves(  # type: ignore[no-untyped-def]
             none, here,
         )  # fmt: skip
         rows = max(ends[b + 1] - ends[b], 1)
-        damping, tried, converged = FIRST, 0, False
+        damping, tried, converged, before = FIRST, 0, False, 0.0
         while tried < most and damping < MOST and math.isfinite(here[0]) and not converged:
             tried += 1
-            promised = _propose(here, point, damping, free, lower, upper, work, matrix, moves, trial)
+            promised, length = _propose(here, point, damping, free, lower, upper, work, matrix, moves, trial)
             if promised < 0.0:
-                damping *= WORSE
+                damping, before = damping * WORSE, 0.0
                 continue
+            converged = small(promised, before, damping, here[0], rows, floors[b])
+            if converged and length <= SHORT * 2.0 * here[0] / rows:
+                point[:] = trial
+                break
             other[:] = 0.0
             call_linearize(
                 linearize, evaluator, trial, columns, ends[b], ends[b + 1], program, constants, d, 1, 0, tools, 1.0, 0,
                 none, other,
             )  # fmt: skip
-            converged = small(promised, damping, here[0], rows, floors[b])
             if better(other[0], here[0], promised):
                 point[:] = trial
                 here[:] = other
-                damping *= BETTER
+                damping, before = damping * BETTER, promised
             else:
-                damping *= WORSE
+                damping, before = damping * WORSE, 0.0
         steps[b] = tried if converged else -tried
 
 

@@ -26,9 +26,11 @@ _AT_ONCE = 100_000
 """Numbers of a block of the table of curves and shapes: what a cache holds."""
 _POOLED = 32
 """Most points of a curve in the search for its shape."""
+_TYPICAL = 64
+"""About as many curves are enough for a typical one."""
 
 
-def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
+def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array | None = None) -> Array:
     """Starts for each curve.
 
     Parameters
@@ -37,7 +39,7 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
         A model of one variable, with an expression.
     x : (n,)
     y : (B, n)
-    weights : (B, n)
+    weights : (B, n), optional
         Factors of the residuals, 0 for missing points.
 
     Returns
@@ -48,9 +50,8 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
     assert body is not None
     parts = anatomy(body, d, 1)
     linear, roles = parts.linear, parts.roles
-    filled = _without_gaps(x, y, weights)
-    common = np.sqrt(np.mean(weights * weights, axis=0))
-    typical = np.median(filled[:: 1 + len(filled) // 200], axis=0)
+    filled = y if weights is None else _without_gaps(x, y, weights)
+    typical = np.median(filled[:: 1 + len(filled) // _TYPICAL], axis=0)
     search = Search(model, parts, [x], np.zeros(len(x)))
     base = np.ones(d)
     base[linear] = 0.0
@@ -60,16 +61,17 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array) -> Array:
         points = combinations(sorted(roles), candidates, base)
         if len(points) < np.prod([len(c) for c in candidates.values()]):  # a random choice may miss the valley
             points = np.concatenate([model_guess(model, x, typical, linear)[None, :], points])
-    G, rest, _ = search.matrices(points, set(roles))
-    good = np.isfinite(G).all(axis=(1, 2)) & np.isfinite(rest).all(axis=1)
+    waves = any(role.is_wave for role in roles.values())
+    pooled = _pooling(x, len(x) if waves else _POOLED)
+    if weights is not None:
+        pooled *= np.sqrt(np.einsum("bn,bn->n", weights, weights) / len(weights))
+    terms, fixed_part = _pooled_terms(search, points, set(roles), pooled)
+    targets = filled @ pooled.T
+    good = np.isfinite(terms).all(axis=(1, 2)) & np.isfinite(fixed_part).all(axis=1)
     if not good.any():
         raise ValueError("no first guess was found at which the model is defined for all data: give p0")
     if not good.all():
-        points, G, rest = points[good], G[good], rest[good]
-    waves = any(role.is_wave for role in roles.values())
-    pooled = _pooling(x, len(x) if waves else _POOLED) * common
-    terms = (G.reshape(-1, len(x)) @ pooled.T).reshape(*G.shape[:2], -1)
-    fixed_part, targets = -rest @ pooled.T, filled @ pooled.T
+        points, terms, fixed_part = points[good], terms[good], fixed_part[good]
     bases = _orthonormal(terms)
     different = _different(points, bases, fixed_part)
     points, terms, bases, fixed_part = (v[different] for v in (points, terms, bases, fixed_part))
@@ -88,6 +90,18 @@ def _pooling(x: Array, most: int) -> Array:
     pooled = np.zeros((min(n, most), n))
     pooled[np.arange(n) * len(pooled) // n, np.argsort(x, kind="stable")] = 1.0
     return pooled
+
+
+def _pooled_terms(search: Search, points: Array, roles: set[int], pooled: Array) -> tuple[Array, Array]:
+    """Terms, shape (shapes, k, m), and what is not linear (shapes, m), by blocks of shapes that a cache holds."""
+    step = max(1, _AT_ONCE // (4 * pooled.shape[1]))
+    terms, fixed_part = [], []
+    with np.errstate(invalid="ignore"):  # what is not finite makes sums that are not
+        for i in range(0, len(points), step):
+            G, rest, _ = search.matrices(points[i : i + step], roles)
+            terms.append((G.reshape(-1, G.shape[2]) @ pooled.T).reshape(*G.shape[:2], -1))
+            fixed_part.append(-rest @ pooled.T)
+    return np.concatenate(terms), np.concatenate(fixed_part)
 
 
 def _orthonormal(terms: Array) -> Array:
