@@ -10,7 +10,7 @@ import pytest
 import problm
 from problm.linalg.normal import Runs
 from problm.linalg.packed import square
-from problm.losses import Loss
+from problm.losses import LOSSES, Loss
 from problm.problems.compiled import CompiledProblem
 from problm.solver import sample
 from problm.vision import simulate
@@ -126,12 +126,16 @@ def test_threads_do_not_change_bits():
     assert other.x.tobytes() != one.x.tobytes()
 
 
-def test_a_robust_loss_ends_by_all_rows():
+@pytest.mark.parametrize("loss", ["huber", "soft_l1", "cauchy", "welsch", "tukey"])
+def test_a_robust_loss_ends_by_one_pass(loss):
+    # Gauss-Newton steps, which ignore that the loss bends, would take 3 to 50 passes from here.
     data = rows("heavy", 0)
-    ours = problm.least_squares(DECAY, [1, 0.4, 0], data=data, loss="cauchy", f_scale=0.5)
-    exact = problm.least_squares(DECAY, ours.x, data=data, loss="cauchy", f_scale=0.5, gtol=1e-10, acceptance="full")
-    assert ours.certified
-    assert distance(ours, exact) <= 0.011
+    ours = problm.least_squares(DECAY, [1, 0.4, 0], data=data, loss=loss, f_scale=0.5)
+    exact = problm.least_squares(DECAY, ours.x, data=data, loss=loss, f_scale=0.5, gtol=1e-10, acceptance="full")
+    assert ours.certificate == "bound"
+    assert distance(ours, exact) <= max(ours.distance, 1e-4) <= 0.01
+    assert ours.jacobian_passes < 2.0
+    assert np.allclose(ours.hessian, exact.hessian, rtol=0.01)
 
 
 def test_the_bound_holds_on_a_manifold():
@@ -155,13 +159,19 @@ FORMULAS = [
 ]
 
 
-@pytest.mark.parametrize("model", list(map(problm.formula, FORMULAS)))
-def test_second_derivatives_are_exact(model):
+@pytest.mark.parametrize(
+    ("model", "loss"),
+    [
+        *((problm.formula(text), "linear") for text in FORMULAS),
+        *((problm.formula(FORMULAS[1]), loss) for loss in LOSSES[1:]),
+    ],
+)
+def test_second_derivatives_are_exact(model, loss):
     rng = np.random.default_rng(0)
     theta = rng.uniform(0.5, 1.5, len(model.parameters))
     x = rng.uniform(0.5, 3.0, 40_000)
     problem = CompiledProblem(
-        model.curve_kernel(1, len(theta), None, Loss.named("linear"), 1), (x, rng.standard_normal(len(x)))
+        model.curve_kernel(1, len(theta), None, Loss.named(loss, 2.0), 1), (x, rng.standard_normal(len(x)))
     )
     normal, curvature = problem.second_order(theta)
     plain = problem.linearize(theta, 0, problem.n, outer=False, costs=None)
@@ -174,7 +184,8 @@ def test_second_derivatives_are_exact(model):
         return problem.linearize(moved, 0, problem.n, outer=False, costs=None).gradient
 
     differences = np.array([(gradient(k, 1e-5) - gradient(k, -1e-5)) / 2e-5 for k in range(len(theta))])
-    assert np.allclose(normal.hessian + curvature, differences, rtol=1e-6, atol=1e-6 * np.abs(differences).max())
+    kinks = 1e-5 if loss in ("huber", "truncated") else 1e-6  # of weights, which differences step over
+    assert np.allclose(normal.hessian + curvature, differences, rtol=kinks, atol=kinks * np.abs(differences).max())
 
 
 @pytest.mark.parametrize(("off", "passes"), [(0.1, 1.5), (0.02, 2.5), (0.0, 2.5)])

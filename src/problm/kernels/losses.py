@@ -13,6 +13,8 @@ _f8, _i8 = types.float64, types.int64
 COMPILED = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 ROBUST = _f8(_f8[:, ::1], _i8, _i8, _i8, _f8, _f8[::1], _f8[::1])
 """Signature of `problm.kernels.robust.robust_costs`."""
+BENDS = types.void(_f8[:, ::1], _i8, _i8, _f8, _f8[::1])
+"""Signature of `problm.kernels.robust.robust_bends`."""
 
 
 @part(**COMPILED)
@@ -40,3 +42,9 @@ def plain_costs(out, m, p, cost):  # type: ignore[no-untyped-def]
 def call_robust(typing: Any, at: Any, out: Any, m: Any, p: Any, code: Any, scale: Any, cost: Any, weight: Any) -> Any:
     """Call `problm.kernels.robust.robust_costs` by address."""
     return ROBUST.return_type(_i8, *ROBUST.args), caller(ROBUST)
+
+
+@intrinsic
+def call_bends(typing: Any, at: Any, out: Any, m: Any, code: Any, scale: Any, bend: Any) -> Any:
+    """Call `problm.kernels.robust.robust_bends` by address."""
+    return BENDS.return_type(_i8, *BENDS.args), caller(BENDS)

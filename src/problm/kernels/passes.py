@@ -24,7 +24,7 @@ from ..jit.njit import intrinsic, njit, part
 from ..jit.vectors import elementwise, multiply, multiply_add
 from .columns import load_rows
 from .evaluator import BLOCK, FASTMATH, call_evaluator
-from .losses import ROBUST, call_robust, plain_costs
+from .losses import ROBUST, call_bends, call_robust, plain_costs
 
 _f8, _i8 = types.float64, types.int64
 _compiled = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
@@ -239,6 +239,56 @@ def curve_runs(  # type: ignore[no-untyped-def]
             for b in range(a + 1):
                 sums[u, 1 + d + a * (a + 1) // 2 + b] += products[at + 1 + b]
             at += a + 2
+
+
+@njit(
+    types.void(
+        _i8, _i8, _f8[::1], _i8[:, ::1], _i8[::1], _i8, _i8, _i8[::1], _f8[::1], _i8, _i8, _i8, _i8, _f8, _f8[:, ::1]
+    ),
+    **_compiled,
+)  # fmt: skip
+def robust_curve_runs(  # type: ignore[no-untyped-def]
+    evaluator, bends, theta, columns, starts, length, n, program, constants, d, more, code, tools, scale, sums
+):
+    """`curve_runs` with a robust loss: the lower triangle of ``sum 2 z rho''(z) J^T J`` follows the other sums."""
+    rows = np.empty((columns.shape[0], BLOCK))
+    out = np.empty((2 + 2 * d + more, BLOCK))
+    cost, weight, bend = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    triangle, scaled = d * (d + 1) // 2, 1 + d + more
+    products, bent = np.empty((d + 1) * (d + 2) // 2), np.empty(triangle)
+    load, add, robust = tool(tools, 0), tool(tools, 1), tool(tools, 2)
+    start, row = np.int64(out.ctypes.data), 8 * BLOCK
+    weights, factors = np.int64(weight.ctypes.data), np.int64(bend.ctypes.data)
+    for u in range(len(starts)):
+        products[:] = 0.0
+        bent[:] = 0.0
+        pos, hi = starts[u], min(starts[u] + length, n)
+        while pos < hi:
+            m = min(BLOCK, hi - pos)
+            call_load(load, columns, pos, m, rows)
+            call_evaluator(evaluator, theta, rows, m, program, constants, 1, out)
+            sums[u, 0] += call_robust(robust, out, m, 1, code, scale, cost, weight)
+            call_bends(bends, out, m, code, scale, bend)
+            for a in range(d + 1):
+                _multiply(start + row * (scaled + a), weights, start + row * a, 0, 0.0, 0.0, 0.0)
+            add_row_products_by(add, start, scaled, d + 1, m, 0, out, products, 0)
+            for k in range(more):
+                total = 0.0
+                for i in range(m):
+                    total += out[scaled, i] * out[1 + d + k, i]
+                sums[u, 1 + d + triangle + k] += total
+            for a in range(1, d + 1):
+                _multiply(start + row * (scaled + a), factors, start + row * a, 0, 0.0, 0.0, 0.0)
+            add_row_products_by(add, start, scaled + 1, d, m, 1, out, bent, 0)
+            pos += m
+        at = 1
+        for a in range(d):
+            sums[u, 1 + a] += products[at]
+            for b in range(a + 1):
+                sums[u, 1 + d + a * (a + 1) // 2 + b] += products[at + 1 + b]
+            at += a + 2
+        for k in range(triangle):
+            sums[u, 1 + d + triangle + more + k] += bent[k]
 
 
 @njit(_f8(*_CHUNK_ARGS, _f8[::1]), **_compiled)

@@ -14,7 +14,7 @@ from ..jit import elementary, numbers
 from ..jit.choice import by_number
 from ..jit.njit import njit, part
 from ..losses import RULES
-from .losses import COMPILED, ROBUST, plain_costs
+from .losses import BENDS, COMPILED, ROBUST, plain_costs
 
 Formula = Callable[..., Any]
 _part = cache(part(forceinline=True, nogil=True, error_model="numpy"))
@@ -50,9 +50,24 @@ def of_block(formulas: Iterable[Formula]) -> Callable[..., Any]:
     return by_number([applied(_part(formula)) for formula in formulas])
 
 
+def of_block_in_place(formulas: Iterable[Formula]) -> Callable[..., Any]:
+    """Make a function that replaces m numbers z by values in vectorised loops."""
+
+    def applied(formula: Formula) -> Formula:
+        @_part
+        def many(m, z):  # type: ignore[no-untyped-def]
+            for i in range(m):
+                z[i] = formula(z[i], elementary)
+
+        return many
+
+    return by_number([applied(_part(formula)) for formula in formulas])
+
+
 _value_and_weight = of_number(rule.value_and_weight for rule in RULES.values())
 _curvature = of_number(rule.curvature for rule in RULES.values())
 _block = of_block(rule.value_and_weight for rule in RULES.values())
+_block_of_curvatures = of_block_in_place(rule.curvature for rule in RULES.values())
 
 
 @njit(inline="never", **COMPILED)
@@ -100,3 +115,15 @@ def block_costs(out, m, p, code, scale, cost, weight):  # type: ignore[no-untype
 def robust_costs(out, m, p, code, scale, cost, weight):  # type: ignore[no-untyped-def]
     """`block_costs` of a robust loss; the passes call it by address."""
     return _robust(out, m, p, code, scale, cost, weight)
+
+
+@njit(BENDS, **COMPILED)
+def robust_bends(out, m, code, scale, bend):  # type: ignore[no-untyped-def]
+    """``2 z rho''(z)`` of a block of rows with one residual: what the second derivative of a row's cost by its residual
+    has besides the weight."""
+    s2 = scale * scale
+    for i in range(m):
+        bend[i] = out[0, i] * out[0, i] / s2
+    _block_of_curvatures(code, m, bend)
+    for i in range(m):
+        bend[i] *= 2.0 * out[0, i] * out[0, i] / s2

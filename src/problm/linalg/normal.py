@@ -48,8 +48,8 @@ class Runs:
     triangles: Array
     """(m, d (d + 1) / 2) the Gauss-Newton matrices, as packed lower triangles."""
     curvature: Array | None = None
-    """The same of residual times second derivatives, which completes the second derivatives of the cost; None if it is
-    not known."""
+    """The same of the rest of the second derivatives of the cost (`problm.solver.problem.Problem.second_order`); None
+    if it is not known."""
     by: Array | None = None
     """(d, d) derivatives of the coordinates of the matrices with respect to those of the gradient; None: the same."""
 

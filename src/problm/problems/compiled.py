@@ -132,11 +132,11 @@ class CompiledProblem(SampledProblem):
         return None if made is None else made.everything(theta, self._everything(), self.n, self.kernel.threads)
 
     def _second(self) -> SecondOrder | None:
-        """The kernel with second derivatives, for a model without a loss."""
-        if self.robust or self._known_second is not None:
-            return None if self.robust else self._known_second
-        flat = self.move is None and self._encode is None
-        return self.kernel.second() if flat and self.kernel.second is not None else None
+        """The kernel with second derivatives of the cost, if they are known."""
+        made, flat = self._known_second, self.move is None and self._encode is None
+        if made is None and flat and self.kernel.second is not None:
+            made = self.kernel.second()
+        return made.with_loss(self.kernel.loss) if made is not None and self.robust else made
 
     def carried(self, theta: Theta, step: Array) -> Array | None:
         made = self._second()

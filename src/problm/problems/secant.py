@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.lapack import dposv, dsygvd
+from ..linalg.corrected import corrected
+from ..linalg.lapack import dposv
 from ..linalg.normal import Normal
 from ..solver.problem import Problem, Theta, Wrapper
 
@@ -91,20 +92,10 @@ class SecantProblem(Wrapper):
         if self._base is not None and self._step is not None and self._step[0] is theta:
             correction = _learned(correction, self._step[1], normal.gradient - self._base.gradient, normal.hessian)
         self._latest = _Known(theta, normal.gradient, normal.hessian, correction)
-        hessian = normal.hessian if correction is None else self._corrected(normal.hessian, correction)
+        hessian = normal.hessian
+        if correction is not None:
+            hessian = corrected(hessian, correction, self._floor, self._cap)
         return Normal(normal.count, normal.cost, normal.gradient, hessian, normal.outer, None, normal.compiled)
-
-    def _corrected(self, hessian: Array, correction: Array) -> Array:
-        """``H + S`` with its eigenvalues relative to H kept within [floor, cap]; H itself if it is singular."""
-        # S v = value H v with V^T H V = I, so that H + S = H V (1 + values) V^T H.
-        values, vectors, info = dsygvd(correction, hessian)
-        if info != 0:
-            return hessian
-        basis = hessian @ vectors
-        # Not np.clip, which takes longer than everything else on a handful of numbers.
-        kept = np.minimum(np.maximum(values + 1.0, self._floor), self._cap)
-        corrected: Array = (basis * kept) @ basis.T
-        return corrected
 
 
 def _learned(correction: Array | None, step: Array, change: Array, hessian: Array) -> Array | None:

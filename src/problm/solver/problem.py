@@ -128,8 +128,8 @@ class Problem:
         raise NotImplementedError(f"{type(self).__name__} does not evaluate runs of rows")
 
     def second_order(self, theta: Theta) -> tuple[Normal, Array] | None:
-        """Sums over all blocks, and the sum (d, d) of residual times second derivatives; None if these are not
-        known."""
+        """Sums over all blocks, and what the second derivatives of the cost (d, d) have besides the Gauss-Newton
+        matrix: residual times second derivatives, and the bend of a loss; None if it is not known."""
         return None
 
     def make_batch(self, theta: Theta, size: int) -> Any:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from ..linalg.corrected import corrected
 from ..linalg.lapack import dposv
 from ..linalg.normal import Normal, Runs
 from ..support.products import combine, times
@@ -31,8 +32,11 @@ _AIM = {1: 0.6, 2: 0.3}
 """Share of the tolerance that the error of the estimate should take, without and with second derivatives."""
 GROWTHS = 2
 """Largest number of times that the sample is enlarged before the pass over all rows, and after it."""
-_STEPS = 5
-"""Largest number of steps on the sample."""
+_STEPS = {False: 5, True: 8}
+"""Largest number of steps on the sample, without and with a robust loss."""
+_FLOOR = 0.1
+"""Least curvature of the cost for a step on the sample, relative to that of Gauss-Newton, whose steps are at most ten
+times shorter."""
 _NEAR = 0.3
 """Distance from the minimum of the sample, in its own standard errors, at which steps on it end."""
 _EXHAUSTED = 2.0
@@ -104,10 +108,11 @@ class Sample:
 
         A start that is as near to the minimum of all rows as that of the sample is returned instead.
         """
-        start, at, growths, rows = theta, self.runs(theta, second=False), 0, 0.0
-        for _ in range(_STEPS):
+        robust = self.run.problem.robust
+        start, at, growths, rows = theta, self.runs(theta, robust), 0, 0.0
+        for _ in range(_STEPS[robust]):
             gradient, hessian = at.gradient.sum(axis=0), at.hessian()
-            if (step := solved(hessian, gradient)) is None:
+            if (step := solved(self._curvature(at, hessian), gradient)) is None:
                 return None
             predicted = -0.5 * float(gradient @ step)
             trial = self.run.problem.retract(theta, step)
@@ -126,7 +131,7 @@ class Sample:
             if growths == GROWTHS or rows <= 1.5 * there.count:
                 return (theta, self.runs(theta)) if near else (theta, there)
             new, growths = self.extend(rows), growths + 1
-            at = self.joined(at, self.evaluated(theta, new, second=False))
+            at = self.joined(at, self.evaluated(theta, new, robust))
         return None
 
     def fall(self, start: Theta, at: Runs) -> tuple[float, float]:
@@ -145,11 +150,17 @@ class Sample:
 
     def _distance(self, at: Runs) -> float:
         """Distance from the minimum of the sample, in its own standard errors."""
-        gradient = at.gradient.sum(axis=0)
-        step = solved(at.hessian(), gradient)
+        gradient, hessian = at.gradient.sum(axis=0), at.hessian()
+        step = solved(self._curvature(at, hessian), gradient)
         if step is None:
             return math.inf
-        return math.sqrt(max(-float(gradient @ step), 0.0) / self._variance(at))
+        return math.sqrt(max(float(step @ hessian @ step), 0.0) / self._variance(at))
+
+    def _curvature(self, at: Runs, hessian: Array) -> Array:
+        """The matrix that steps are made with: Gauss-Newton steps leave most of the way where a loss bends."""
+        if at.curvature is None or not self.run.problem.robust:
+            return hessian
+        return corrected(hessian, at.second_derivatives() - hessian, _FLOOR, math.inf)
 
     def _variance(self, at: Runs) -> float:
         return 2.0 * float(at.cost.sum()) / (at.count * self.run.problem.components)

@@ -7,8 +7,8 @@ fraction of the cost:
 1. *Near.* Gauss-Newton steps on S lead to its minimum theta_0. S consists of random runs of consecutive rows, which are
    evaluated in place: gathering single rows takes longer than evaluating them.
 2. *One pass.* All rows are linearised at theta_0: gradient g, matrix A. The step s = -A^-1 g leads to theta_1, about
-   sqrt(d N / K) standard errors away. A holds the second derivatives of the cost where they are known (formulas,
-   Sampson errors), and is the Gauss-Newton matrix elsewhere.
+   sqrt(d N / K) standard errors away. A holds the second derivatives of the cost where they are known (formulas, with
+   any loss, and Sampson errors), and is the Gauss-Newton matrix elsewhere.
 3. *What is left.* With the sums g_u and A_u over each run u, the gradient at theta_1 is ``g + A s + sum q`` with
 
        q_u = g_u(theta_1) - g_u(theta_0) - A_u(theta_0) s,
@@ -150,8 +150,8 @@ def _try_as_last(
 
 
 def _all_rows(run: Run, theta: Theta, cost: float) -> Array | None:
-    """Go to a point with all rows; return the sum of residual times second derivatives, if it is known. The point is
-    then linearised, too."""
+    """Go to a point with all rows; return the rest of the second derivatives, if it is known. The point is then
+    linearised, too."""
     batch = run.batch
     run.previous = batch.theta
     batch.move(theta)
