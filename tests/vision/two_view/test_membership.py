@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import problm
 from problm.vision.two_view.depths import BINS, SMOOTH, Depths, density_from, density_of_others
-from problm.vision.two_view.membership import Membership
+from problm.vision.two_view.mixture.membership import Membership
 from problm.vision.two_view.models import ESSENTIAL, Frame
 from problm.vision.two_view.simulate import TwoViews, two_views
 

@@ -10,8 +10,8 @@ r"""Robust estimation of a two-view model: search, noise, refinement, consensus.
    the smooth truncated loss has only 77 % of the efficiency of least squares for Gaussian noise, a cut there has 90 %,
    and at 5 sigma the loss has 99 %. The loss fades out at the cut, so one match changes little. Noise, inliers and
    model are updated in turn until the inliers no longer change, so the result depends on the matches, not on the path.
-   Of a pose the depths count as well, and EM finds where everything agrees (`membership`), before one solve; also of
-   an F from 70 inliers to 5000 matches.
+   Of a pose the depths count as well, and EM finds where everything agrees (`mixture.membership`), before one solve;
+   also of an F from 70 inliers to 5000 matches.
 5. If the first of these solves moves by more than a standard error, and for every F, whose inliers nothing else
    confirms, the best of the surrounding minima is sought (`search.explore`, `Membership.likeliest`).
 6. The consensus is compared with chance (`consensus.log_chance`).
@@ -50,7 +50,7 @@ from .consensus import (
 )
 from .depths import Depths
 from .matches import extent
-from .membership import Membership
+from .mixture.membership import Membership
 from .models import Frame, Model, two_view_problem
 from .result import error_norms, residual_norms
 from .search import ENOUGH_FOR_LINES, FINE, Pool, explore, find, settle
