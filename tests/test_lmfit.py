@@ -175,7 +175,7 @@ def test_a_fit_that_ends_on_a_bound_is_tried_in_lmfits_internal_variables():
 
 
 def test_a_model_that_looks_beyond_its_row():
-    x = np.linspace(0, 5, 40_000)
+    x = np.linspace(0, 5, 50_000)
     model = lmfit.Model(lambda x, a, k: a * np.cumsum(np.exp(-k * x)) / 1000)
     y = model.eval(x=x, a=2.0, k=0.7) + 0.01 * np.sin(90 * x)
     out = problm.lmfit.fit(model, y, x=x, a=1.0, k=1.0)

@@ -53,7 +53,7 @@ def test_blocks_plain_functions_and_functions_beyond_their_row():
     rows = problm.least_squares(lambda t, x, y: numpy_decay(x, *t) - y, [2.0, 1.0, 0.0], data=(x, y), loss="huber",
                                 f_scale="auto")  # fmt: skip
     assert plain.f_scale == pytest.approx(rows.f_scale, rel=1e-6)
-    x, y = (np.sort(c) if c is not y else c for c in data(40_000))
+    x, y = (np.sort(c) if c is not y else c for c in data(50_000))
     beyond = problm.least_squares(
         lambda t, x, y: t[0] * (x - x.mean()) + t[1] - 3.0 * (x - x.mean()) - y, [1.0, 0.0], data=(x, 0.1 * y),
         loss="soft_l1", f_scale="auto",

@@ -150,7 +150,7 @@ class TestSparse:
         assert fit.jac.nnz <= 3 * 400
 
 
-@pytest.mark.parametrize("n", [10_000, 40_000])
+@pytest.mark.parametrize("n", [10_000, 50_000])
 def test_options_of_scipy_have_an_effect(n):
     x = np.linspace(0, 4, n)
     y = decay(x, 2.0, 1.0)

@@ -51,8 +51,8 @@ def test_costs_are_those_of_all_residuals(records):
 
 
 def test_plain_lm_uses_all_residuals_and_the_default_does_not(records):
-    assert {b for r in records if r["method"] == "lm" for b in r["batch"]} == {40_000}
-    assert min(b for r in records if r["method"] == "default" for b in r["batch"]) < 40_000
+    assert {b for r in records if r["method"] == "lm" for b in r["batch"]} == {50_000}
+    assert min(b for r in records if r["method"] == "default" for b in r["batch"]) < 50_000
 
 
 def test_repeats_visit_the_same_points(records):

@@ -19,7 +19,7 @@ import problm
 START = (1.0, 0.2, 0.0)
 
 
-def table(seed=0, n=40_000):
+def table(seed=0, n=50_000):
     rng = np.random.default_rng(seed)
     x = rng.uniform(0, 4, n)
     return x, 2.5 * np.exp(-1.3 * x) + 0.5 + 0.1 * rng.standard_normal(n)

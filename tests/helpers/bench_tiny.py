@@ -17,7 +17,7 @@ from bench.harness.traces import curves, failures, merged
 
 def cases(settings):
     return [
-        Case(f"exponential {seed}", lambda seed=seed: curve(exponential(40_000, seed, starts=2)), 2, 2)
+        Case(f"exponential {seed}", lambda seed=seed: curve(exponential(50_000, seed, starts=2)), 2, 2)
         for seed in (1, 2)
     ]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-N = 40_000
+N = 50_000
 T = np.linspace(2.0, 6.0, N)
 RNG = np.random.default_rng(5)
 W = RNG.uniform(0.5, 1.5, N)

@@ -66,7 +66,7 @@ def plane(xp):
 PROBLEMS = {"decay": decay, "wave": wave, "plane": plane}
 
 
-def make(problem, n=30_000, seed=0):
+def make(problem, n=50_000, seed=0):
     rng = np.random.default_rng(seed)
     fun, start, truth = PROBLEMS[problem](np)
     x = rng.uniform(0, 5, n)

@@ -226,7 +226,7 @@ def test_another_model_or_loss(tmp_path, n, other):
     ],
 )  # fmt: skip
 def test_other_options(tmp_path, options, told):
-    path, data = tmp_path / "solve.npz", make_data(40_000)
+    path, data = tmp_path / "solve.npz", make_data(50_000)
     problm.least_squares(curve, START, data=data, checkpoint=path, checkpoint_every=0.0)
     with pytest.raises(ValueError, match=f"belongs to another solve: its {told} is"):
         problm.least_squares(curve, START, data=data, checkpoint=path, **options)

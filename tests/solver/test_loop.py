@@ -88,7 +88,7 @@ def test_less_work_than_lm():
 
 
 def test_same_seed_same_bits():
-    rows = data(40_000)
+    rows = data(50_000)
     a, b = (problm.least_squares(fun, START, data=rows, jac=jac, rng=5) for _ in range(2))
     assert a.x.tobytes() == b.x.tobytes()
     assert a.history.cost == b.history.cost

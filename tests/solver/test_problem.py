@@ -45,7 +45,7 @@ class Line(Problem):
         )
 
 
-@pytest.mark.parametrize("n", [400, 40_000])
+@pytest.mark.parametrize("n", [400, 50_000])
 def test_two_methods_make_a_problem(n):
     result = solve(Line(n), np.zeros(2))
     assert result.success

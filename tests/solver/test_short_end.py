@@ -169,7 +169,7 @@ FORMULAS = [
 def test_second_derivatives_are_exact(model, loss):
     rng = np.random.default_rng(0)
     theta = rng.uniform(0.5, 1.5, len(model.parameters))
-    x = rng.uniform(0.5, 3.0, 40_000)
+    x = rng.uniform(0.5, 3.0, 50_000)
     problem = CompiledProblem(
         model.curve_kernel(1, len(theta), None, Loss.named(loss, 2.0), 1), (x, rng.standard_normal(len(x)))
     )

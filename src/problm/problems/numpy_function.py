@@ -94,6 +94,7 @@ class FunctionProblem(Problem):
         self.components = components
         self.data = SampledColumns(data, rng) if data else None
         self.n = self.data.n if self.data is not None else int(total or 0)
+        self.digits_up_to = 20_000 if self.data is None else self.few  # without data the method never changes
         self.cost_bound = loss.bound
         self.move = retract
         self.flat = retract is None
@@ -113,10 +114,10 @@ class FunctionProblem(Problem):
         if self.data is not None and self.chunk < self.n:
             self._comparison = Comparison(self._residuals, self.data.columns, components, self.chunk)
 
-    few = digits_up_to = 20_000
+    few = 40_000
     """Number of rows up to which batches save nothing, as calls, drawing and judging take as long as thousands of rows.
-    Of the six other models of `bench.studies.scipy_calls`, four were faster with all rows, to all digits, at 20,000
-    rows, and two at 30,000. Parameters get all their digits up to the same number."""
+    With batches four of the twelve models of `bench.studies.scipy_calls` were slower than MINPACK at 30,000 rows, none
+    at 50,000; with all rows none was. Parameters get all their digits up to the same number."""
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         if self._in_one_call and lo == 0 and hi == self.n and self.journal is None:
