@@ -4,7 +4,9 @@ Steps are relative to the parameter's size, as in MINPACK, but the size is at le
 (one if it starts at zero): otherwise a parameter that passes zero would be moved by less than rounding. A parameter may
 be large only because its origin is far away (a peak at a Unix time): if its step changes residuals by more than a
 thousandth of their size, the steps of that parameter are shortened for good. So are steps of any parameter that change
-residuals by more than that, and not in proportion (a frequency, with times since 1970).
+residuals by more than that, and not in proportion (a frequency, with times since 1970). And so are, where a solve seems
+to end, those of a parameter that is smaller than its own step, if a step of its size changes residuals otherwise (a
+width that runs to zero).
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ _BENT = 0.1
 """Relative change of a derivative, if its step is `_SHORTER`, above which the step is too long."""
 _SHORTER = 0.1
 _MOST_BENDS = 8
+_SMALL = 100.0
+"""Size of a parameter, in its own steps, below which these may be too long."""
 
 
 def least_sizes(start: list[float]) -> list[float]:
@@ -90,6 +94,10 @@ class Differences:
         """Upper limits on the sizes of the parameters, if there are any."""
         self._limited = retract is not None or step is not None or scheme == "cs"
         """Whether such limits were looked for, or are not needed."""
+        self._theta: Theta = None
+        """The last point."""
+        self._shrunken: dict[int, float] = {}
+        """Sizes of parameters that were found to be not much larger than their steps."""
         self._groups: NDArray[np.int64] | None = None
         self._stacked = Stacked()
 
@@ -99,11 +107,28 @@ class Differences:
         return self._map is not map
 
     def refine(self) -> bool:
-        """Switch from forward to central differences; return whether that was possible."""
-        if self.scheme != "2-point" or self._step is not None:
+        """Switch from forward to central differences, or look for steps that are too long for parameters that have
+        shrunk; return whether that was possible."""
+        if self._step is not None or self.scheme == "cs":
             return False
-        self.scheme, self._most, self._limited = "3-point", None, self._retract is not None  # its steps are longer
+        if self.scheme == "3-point":
+            smaller = {a: abs(float(self._theta[a])) for a in self._smaller_than_steps(self._theta)}
+            step = _SMALL * usual_step(self.scheme, self.eps)
+            if not any(size < step * self._shrunken.get(a, 1e300) for a, size in smaller.items()):
+                return False
+            self._shrunken |= smaller
+        else:
+            self._most = None  # its steps are longer
+        self.scheme, self._limited = "3-point", self._retract is not None
         return True
+
+    def _smaller_than_steps(self, theta: Theta) -> list[int]:
+        """Parameters of the size of their own steps."""
+        if theta is None or self._retract is not None or self._least is None:
+            return []
+        step = _SMALL * usual_step(self.scheme, self.eps)
+        pairs = zip(theta.tolist(), self._sizes(theta), strict=True)
+        return [a for a, (now, size) in enumerate(pairs) if 0.0 < abs(now) < step * size]
 
     def check(self, residuals: int) -> None:
         """Raise a ValueError if the sparsity does not fit the number of residuals."""
@@ -144,7 +169,7 @@ class Differences:
         longer: float,
         together: Callable[[Array], Any] | None = None,
     ) -> Array:
-        sizes = self._sizes(theta)
+        sizes, self._theta = self._sizes(theta), theta
         if self.scheme == "2-point" and self._retract is None and self.limits is None:
             step = longer * usual_step(self.scheme, self.eps)
             stack = None if together is None else partial(self._stacked.values, together, evaluate)
@@ -183,9 +208,10 @@ class Differences:
     def _shorten(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array) -> None:
         """Find the parameters whose usual step is too long for the function, and shorten it.
 
-        Only large parameters are checked, and those that have grown much since the start (along a valley, where they
-        compensate each other).
+        Only large parameters are checked, those that have grown much since the start (along a valley, where they
+        compensate each other), and those that are not much larger than their steps.
         """
+        self._shorten_shrunken(evaluate, theta, residuals)
         sizes, step = self._sizes(theta), usual_step(self.scheme, self.eps)
         assert self._least is not None
         self._limited = True
@@ -196,7 +222,7 @@ class Differences:
         # Residuals of exact data are only rounding errors, and say nothing about the lengths of steps.
         rounding = np.abs(evaluate(theta * (1.0 + 4.0 * EPS)) - residuals).max(initial=0.0)
         enough = max(LONG * scale, _SEEN * float(rounding))
-        self._most = [np.inf] * self.dim
+        self._most = [np.inf] * self.dim if self._most is None else self._most
         for a in large:
             least = _LAST * sizes[a] / step
             for _ in range(_MOST_CUTS):
@@ -206,6 +232,22 @@ class Differences:
                 if change <= enough or sizes[a] <= least:
                     break
                 self._most[a] = sizes[a] = max(max(1e-4, enough / change) * sizes[a], least)
+
+    def _shorten_shrunken(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array) -> None:
+        """Shorten the steps of parameters that are not much larger than those, if steps of their own size change
+        residuals visibly, and not in proportion."""
+        step = usual_step(self.scheme, self.eps)
+        for a in self._smaller_than_steps(theta):
+            size = abs(float(theta[a]))
+            long, short = theta.copy(), theta.copy()
+            long[a] += step * self._sizes(theta)[a]
+            short[a] += step * size
+            near = evaluate(short) - residuals
+            ahead = (evaluate(long) - residuals) * ((short[a] - theta[a]) / (long[a] - theta[a]))
+            seen = np.linalg.norm(near) > _SEEN * EPS * np.linalg.norm(residuals)
+            if seen and np.linalg.norm(near - ahead) > _BENT * np.linalg.norm(near):
+                self._most = [np.inf] * self.dim if self._most is None else self._most
+                self._most[a] = size
 
     def _straighten(self, evaluate: Callable[[Theta], Array], theta: Array, residuals: Array, found: Array) -> bool:
         """Shorten steps along which residuals change much and not in proportion, such as those of a frequency if times

@@ -121,6 +121,7 @@ class Run:
         """Continue from another point as if the solve began there."""
         self.termination.begin_anew()
         self.damping.reset()
+        self.verified = False
         self.batch.move(point)
 
     def extrapolated(self, system: QuadraticModel) -> Extrapolation | None:

@@ -156,9 +156,15 @@ class Termination:
 
     def at_rest(self, costs: list[float]) -> bool:
         """Whether these steps together gained less than the tolerance, so that as many more would, too: in a curved
-        valley single steps gain almost nothing, but many together do. ``costs`` are the costs after each step."""
-        gained = costs[-min(self.small_changes, len(costs))] - costs[-1]
-        return self.freedom * gained <= TOLERANCE**2 * costs[-1]
+        valley single steps gain almost nothing, but many together do. Not where later steps gain more than earlier
+        ones: there the cost bends downwards, as far from the minimum of a robust loss. ``costs`` are the costs after
+        each step."""
+        last = costs[-min(self.small_changes, len(costs)) :]
+        half = (len(last) - 1) // 2
+        earlier, later = last[-1 - 2 * half] - last[-1 - half], last[-1 - half] - last[-1]
+        if later - earlier > rules.ROUNDING * last[-1]:
+            return False
+        return self.freedom * (last[0] - last[-1]) <= TOLERANCE**2 * last[-1]
 
     def close(self, model: QuadraticModel) -> bool:
         """Whether the point is within `TOLERANCE` according to the model, whatever was asked for."""

@@ -21,6 +21,8 @@ from .costs import REACH, Array, change_by, cost_at, gain_of, parabola
 _ESCAPES = (1e-2, 0.9)
 """Lengths of steps off a saddle point or a plateau, relative to the parameters: a short one, and one that moves a
 parameter nearly to zero (a step so steep that no data point shows its slope)."""
+_MOST_OF_IT = 0.5
+"""Share of the largest gain with which the nearest point is preferred."""
 _MOST_ESCAPES = 3
 """Largest number of saddle points to leave in one solve."""
 _DECADES = (1e2, 1e4, 1e6, 1e8)
@@ -41,14 +43,16 @@ def leave_saddle(run: Run) -> bool:
 
 
 def way_down(run: Run, model: QuadraticModel) -> Theta | None:
-    """Find a point of lower cost along a direction that the Jacobian does not see; None if there is none."""
-    best: tuple[float, Theta] = (model.cost * (1.0 - 1e-9), None)
-    for step in _unseen(run, model):
+    """Find a point of lower cost along a direction that the Jacobian does not see; None if there is none: of those that
+    gain most, the nearest. Farther out may be another plateau (a peak as wide as a continent)."""
+    found = []
+    for length, step in _unseen(run, model):
         point = run.space.inside(run.problem.retract(run.batch.theta, step))
         cost = cost_at(run, point)
-        if math.isfinite(cost) and cost < best[0]:
-            best = cost, point
-    return best[1]
+        if math.isfinite(cost) and cost < model.cost * (1.0 - 1e-9):
+            found.append((length, cost, point))
+    enough = model.cost - _MOST_OF_IT * (model.cost - min((cost for _, cost, _ in found), default=0.0))
+    return min((f for f in found if f[1] <= enough), key=lambda f: f[:2], default=(0, 0, None))[2]
 
 
 def way_down_in_doubt(run: Run, model: QuadraticModel) -> Theta | None:
@@ -77,8 +81,8 @@ def still_falls(run: Run) -> bool:
     return run.system.singular and run.escapes >= _MOST_ESCAPES and way_down(run, run.system) is not None
 
 
-def _unseen(run: Run, model: QuadraticModel) -> Iterator[Array]:
-    """Steps to both sides along the null space of H, relative to the sizes of the parameters."""
+def _unseen(run: Run, model: QuadraticModel) -> Iterator[tuple[float, Array]]:
+    """Steps to both sides along the null space of H, and their lengths relative to the sizes of the parameters."""
     theta, hessian = run.batch.theta, model.normal.hessian
     if not isinstance(hessian, np.ndarray):
         return  # of many parameters, whose null space is not known
@@ -96,5 +100,5 @@ def _unseen(run: Run, model: QuadraticModel) -> Iterator[Array]:
         if run.space.fixed is not None:
             step[run.space.fixed] = 0.0
         for length in (*_ESCAPES, *_DECADES) if blind else _ESCAPES:
-            yield length * step
-            yield -length * step
+            yield length, length * step
+            yield length, -length * step

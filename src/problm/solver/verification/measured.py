@@ -22,9 +22,10 @@ parameters, there is no minimum near, however little is left to gain (`endless`)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...linalg.quadratic import QuadraticModel
 from ..run import Run
@@ -37,6 +38,9 @@ from .valley import lower_on_floor
 _MOST_CUTS = 20
 _MOST_NOISE = 1e-6
 """Largest relative rounding error of the cost at which a minimum can still be judged."""
+_MOST_STEEP = 1e4
+"""The same where steps change no digit of a parameter: an exact fit may be worse by as much, but where the last bit of
+a parameter changes the cost by more, digits say nothing (`exp(k x) - exp(l x)` at k = l and k x = 70)."""
 _DAMPINGS = (0.0, 1e-6, 1e-3, 1.0)
 _ON_AND_ON = (0.01, 0.1, 1.0, 10.0)
 """Lengths along which the cost of a model without a minimum falls, relative to the parameters."""
@@ -45,7 +49,7 @@ _RELATIVE = 1e-5
 1e-8 times the size of a parameter over the distance on which the model bends."""
 _FIRM = 1e-2
 """Smallest pivot of H, scaled to a unit diagonal, at which errors of differences never matter."""
-_GROWN = 100.0
+_GROWN, _SHRUNK = 100.0, 1e-5
 _STEEPEST = 2.0
 """Largest power of a parameter that runs to infinity at which others are tried."""
 FAR = 10.0
@@ -55,9 +59,11 @@ _EPS = float(np.finfo(np.float64).eps)
 
 def verified(run: Run, model: QuadraticModel) -> bool:
     """Whether evaluations of the cost show that the point is a minimum; takes about ten passes over the residuals."""
-    if settled(run, model) or perfect(run, model):
+    if perfect(run, model):
         return True
     noise = rounding(run, model.cost)
+    if noise <= _MOST_STEEP * model.cost and settled(run, model):
+        return True
     if noise > _MOST_NOISE * model.cost:
         return False  # the last digits of such large parameters matter
     if 2.0 * model.decrement <= 10.0 * noise:
@@ -134,7 +140,7 @@ def hidden_by_errors(run: Run) -> float:
 
     A relative error e of the gradient along a direction with the singular value s moves the point where it vanishes by
     e / s. It is measured where a relative error of `_RELATIVE` could matter, or where a parameter has left its start
-    so far behind that the lengths of steps no longer fit.
+    so far behind that the lengths of steps no longer fit: those that have shrunk are moved by steps for larger ones.
     """
     model = run.system
     if run.problem.by_differences and run.hidden[0] is not model:
@@ -161,12 +167,12 @@ def _measured(run: Run) -> bool:
 
 
 def _grown(run: Run) -> bool:
-    """Whether a parameter is more than `_GROWN` times as large as at the start."""
+    """Whether a parameter is more than `_GROWN` times as large as at the start, or has shrunk to `_SHRUNK` of it."""
     start, theta = run.start, run.batch.theta
     if not (isinstance(theta, np.ndarray) and theta.shape == (run.problem.dim,)):
         return False
     sizes = zip(theta.tolist(), start.tolist(), strict=True)
-    return any(abs(now) > _GROWN * max(abs(then), 0.01) for now, then in sizes)
+    return any(abs(now) > _GROWN * max(abs(then), 0.01) or 0.0 < abs(now) < _SHRUNK * abs(then) for now, then in sizes)
 
 
 def errors_hide_a_direction(run: Run) -> bool:
@@ -206,16 +212,23 @@ def _lower_far_out(run: Run, model: QuadraticModel, enough: float) -> bool:
     if not growth[j] > FAR:
         return False
     fixed[j] = True
-    factors = _along_power_law(model, theta, j)
-    cost, least = model.cost, 10.0 * rounding(run, model.cost)
-    for _ in range(2):
-        before = cost
-        starts = (factors * theta, np.where(fixed, FAR * theta, theta))
-        ends = [run.from_elsewhere(start, fixed) for start in starts]
-        cost, theta = min(((cost_at(run, end), end) for end in ends), key=lambda end: (math.isnan(end[0]), end[0]))
-        if not cost < before - max(least, enough):
+    factors, least = _along_power_law(model, theta, j), 10.0 * rounding(run, model.cost)
+    # Each way is followed by itself: with a robust loss one may end in a lower valley, from where nothing falls.
+    ways = (lambda t: factors * t, lambda t: np.where(fixed, FAR * t, t))
+    return any(_falls_along(run, way, fixed, model.cost, (max(least, enough), least)) for way in ways)
+
+
+def _falls_along(
+    run: Run, way: Callable[[Array], Array], fixed: NDArray[np.bool_], cost: float, least: tuple[float, ...]
+) -> bool:
+    """Whether the cost falls by this much at each stage of a way to infinity, where what is not fixed is fitted."""
+    theta = run.batch.theta
+    for enough in least:
+        theta = run.from_elsewhere(way(theta), fixed)
+        there = cost_at(run, theta)
+        if not there < cost - enough:
             return False
-        enough = 0.0
+        cost = there
     return True
 
 

@@ -38,7 +38,6 @@ def follow_valley(run: Run) -> bool:
     """Move along the floor of a valley if the cost falls there by more than the tolerance; return whether it does."""
     point = lower_on_floor(run, run.system)
     if point is not None:
-        run.verified = False
         run.move_off(point)
     return point is not None
 
