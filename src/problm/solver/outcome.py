@@ -31,6 +31,8 @@ _BEYOND = 0.5
 """Mean cost, relative to the bound of a bounded loss, above which the minimum is too flat for standard errors: with
 Tukey's loss at 1.0, 1.5, 2 and 3 times the noise the cost is 0.64, 0.51, 0.40 and 0.24 of the bound, and z of rms is
 1.3, 1.0, 1.05 and 1.03 for 3000 rows, 2.1, 1.2, 1.1 and 1.06 for 300."""
+_NEAR = 0.01
+"""Step, relative to a parameter, along which the cost rises at a minimum."""
 _REACH = 1e8
 """Length of a Gauss-Newton step, relative to the parameters, that evaluations of the cost near the point say nothing
 about."""
@@ -166,11 +168,13 @@ def _honest(run: Run, status: Status) -> Status:
 def _out_of_reach(run: Run) -> bool:
     """Whether the model promises a decrease that matters so far away that nothing changes in between: here rounding
     hides what parameters do to the residuals (a term that has nearly underflowed), and any point looks like a minimum
-    to evaluations."""
+    to evaluations. Not where the cost rises to both sides on the way, as at a minimum with a singular Jacobian."""
     if run.termination.close(run.system) or perfect(run, run.system):
         return False
     sizes = np.maximum(sizes_at(run, run.batch.theta), 1e-6)
-    return bool((np.abs(run.system.step(0.0)[0]) > _REACH * sizes).any())
+    step = run.system.step(0.0)[0]
+    length = float(np.abs(step / sizes).max(initial=0.0))
+    return length > _REACH and not _below_both_sides(run, _NEAR / length * step)
 
 
 def _gone(before: Array, now: Array) -> NDArray[np.bool_]:
@@ -198,7 +202,12 @@ def _elsewhere_seen(run: Run, sizes: Array) -> bool:
 def _between_higher_costs(run: Run, j: int, size: float) -> bool:
     """Whether the cost rises to both sides of a parameter: a minimum at which its derivatives vanish, as of x^2 + 5."""
     step = np.zeros(run.problem.dim)
-    step[j] = 0.01 * size
+    step[j] = _NEAR * size
+    return _below_both_sides(run, step)
+
+
+def _below_both_sides(run: Run, step: Array) -> bool:
+    """Whether the cost rises along a step and against it."""
     least = run.system.cost * run.problem.n * (1.0 + 1e-9)
     sides = (run.space.inside(run.problem.retract(run.batch.theta, s)) for s in (step, -step))
     return all(run.problem.cost(point) > least for point in sides)
