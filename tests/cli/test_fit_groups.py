@@ -167,3 +167,23 @@ def test_the_page_names_axes_with_units_and_shows_no_more_digits_than_the_errors
     assert abs((float(high) - float(low)) / (4 * error) - 1) < 0.1
     assert max(len(text.partition(".")[2]) for text in (low, high)) <= 2 - math.floor(math.log10(error))
     assert cells["c"] == ""  # at its bound
+
+
+def test_rows_without_numbers_are_left_out_with_their_labels(plate):
+    """Named by line, or left out with --nan omit; the variable may stand in parentheses."""
+    lines = (plate / "plate.csv").read_text().splitlines()
+    for k in (3, 17, 30):
+        lines[k] = lines[k].rpartition(";")[0] + ";"
+    (plate / "gaps.csv").write_text("\n".join(lines) + "\n")
+    options = ("-m", 'resp ~ michaelis_menten("dose (uM)")', "--group", "well", "-o", "out", "--force")
+    done = run("fit", "gaps.csv", *options, cwd=plate)
+    assert done.returncode == 2
+    assert "in line 4 (and 2 more)" in done.stderr
+    done = run("fit", "gaps.csv", *options, "--nan", "omit", cwd=plate)
+    assert done.returncode == 0, done.stderr
+    groups = json.loads((plate / "out" / "result.json").read_text())["groups"]
+    assert [g["points"] for g in groups.values()] == [11, 11, 11]
+    np.testing.assert_allclose([g["parameters"]["km"]["value"] for g in groups.values()], [0.5, 2.0, 0.1], rtol=0.4)
+    done = run("fit", "plate.csv", "-m", "resp ~ hill(dose) + line(well)", "--no-output", cwd=plate)
+    assert done.returncode == 2
+    assert "same variables" in done.stderr

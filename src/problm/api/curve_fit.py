@@ -196,6 +196,7 @@ def fit(
     refuse_units("ydata", ydata)
     dim, names = _parameters(f, p0)
     compiled = hasattr(f, "curve_kernel")
+    robust = kwargs.get("loss", "linear") != "linear"
     keywords = {"method": method or "problm", "bounds": bounds, **_minpack(kwargs)}
     ydata, sigma, absolute_sigma = standard_deviations(ydata, sigma, absolute_sigma)
     parts = [*(xdata if isinstance(xdata, (tuple, list)) else [xdata]), ydata, *([] if sigma is None else [sigma])]
@@ -207,7 +208,7 @@ def fit(
         if compiled and jac is not None and not callable(jac):
             raise ValueError("jac: a compiled model has exact derivatives; leave jac out")
         if p0 is None:
-            p0 = _start(f, dim, bounds, list(sample(open_source(parts), 10_000, kwargs.get("rng", 0))))
+            p0 = _start(f, dim, bounds, list(sample(open_source(parts), 10_000, kwargs.get("rng", 0))), robust)
         curve = Curve(f, jac, "stacked" if len(parts) - (sigma is not None) > 2 else "columns", sigma is not None)
         data: Any = tuple(parts)
         stored, whole = True, None
@@ -216,7 +217,7 @@ def fit(
         points.check(nan_policy, check_finite)
         _refuse_too_few(dim, points.n, method, bounds)
         if p0 is None:
-            p0 = _start(f, dim, bounds, list(points.columns))
+            p0 = _start(f, dim, bounds, list(points.columns), robust)
         curve = Curve(f, jac, shape_of(xdata, points), points.sigma is not None)
         whole = None if points.sliceable and "manifold" not in kwargs else WholeCurve(f, jac, points)
         data, stored = points.columns if whole is None else (), False
@@ -330,9 +331,9 @@ def _parameters(f: Any, p0: Any) -> tuple[int, tuple[str, ...]]:
     return len(plain) - 1, tuple(p.name for p in plain[1:])
 
 
-def _start(f: Any, dim: int, bounds: Any, rows: list[NDArray[Any]]) -> Array:
+def _start(f: Any, dim: int, bounds: Any, rows: list[NDArray[Any]], robust: bool) -> Array:
     if hasattr(f, "guess"):
-        return np.asarray(f.guess(*rows[:2]), dtype=np.float64)
+        return np.asarray(f.guess(*rows[:2], **({"robust": True} if robust else {})), dtype=np.float64)
     start = np.ones(dim)
     if bounds is None or not _bounded(bounds):
         return start

@@ -115,7 +115,7 @@ def fit(
     partial = None if stored else partial_model(curve, known, rest)
     if stored and rest and known:
         raise ValueError(f"p0: data in files need a start for all parameters or for none: {', '.join(tied.free)}")
-    start = None if stored and rest else _start(partial, known, rest, x, y, limits)
+    start = None if stored and rest else _start(partial, known, rest, x, y, limits, loss != "linear")
     if x_sigma is not None:
         from .likelihoods.errors_in_x import fit_distance
 
@@ -204,12 +204,18 @@ def _known(p0: Any, fixed: Any, free: tuple[str, ...]) -> dict[int, float]:
 
 
 def _start(
-    partial: Model | None, known: Mapping[int, float], rest: Sequence[int], x: Any, y: Any, limits: tuple[Array, Array]
+    partial: Model | None,
+    known: Mapping[int, float],
+    rest: Sequence[int],
+    x: Any,
+    y: Any,
+    limits: tuple[Array, Array],
+    robust: bool,
 ) -> Array:
     """The known starts, and guesses (or ones) within the bounds for the rest."""
     start = np.array([known.get(k, 1.0) for k in range(len(known) + len(rest))])
     if rest:
-        guess = start[rest] if partial is None else partial.guess(x, y)
+        guess = start[rest] if partial is None else partial.guess(x, y, robust)
         start[rest] = np.clip(guess, limits[0][rest], limits[1][rest])
     return start
 
@@ -284,12 +290,16 @@ def _better(found: Fit, partial: Model, rest: Sequence[int], limits: tuple[Array
     """At most two starts whose cost on a sample of the rows is lower than that of the fit."""
     x, y, deviations = sample(found)
     curve = found.ties.apply(found.model)
-    now = np.asarray(found.result.x, dtype=np.float64)
-    lowest = float(np.sum(((curve(x, *now) - y) / deviations) ** 2))
+    now, power = np.asarray(found.result.x, dtype=np.float64), 2 if found.loss == "linear" else 1
+
+    def cost(theta: Array) -> float:
+        return float(np.sum(np.abs((curve(x, *theta) - y) / deviations) ** power))
+
+    lowest = cost(now)
     starts = []
     for guess in alternatives(partial, x, y):
         theta = now.copy()
         theta[rest] = np.clip(guess, limits[0][rest], limits[1][rest])
-        if float(np.sum(((curve(x, *theta) - y) / deviations) ** 2)) < 0.99 * lowest:
+        if cost(theta) < 0.99 * lowest:
             starts.append(theta)
     return starts[:2]

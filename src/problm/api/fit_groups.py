@@ -87,7 +87,8 @@ def fit_groups(
             raise ValueError(f"shared: the model has no parameter {name!r}{suggest(name, model.parameters)}")
     own = [n for n in model.parameters if n not in shared]
     joint = joined(model, [_label(n) for n in names.tolist()], list(shared), own)
-    start = _starts(model, x, y, codes, joint, list(shared), own)
+    robust = options.get("loss", "linear") != "linear"
+    start = _starts(model, x, y, codes, joint, list(shared), own, robust)
     for argument in ("bounds", "fixed"):
         if isinstance(options.get(argument), Mapping):
             options[argument] = _in_all_groups(argument, options[argument], joint, own)
@@ -128,10 +129,17 @@ def joined(model: Model, labels: Sequence[str], shared: Sequence[str], own: Sequ
 
 
 def _starts(
-    model: Model, x: Array, y: Array, codes: NDArray[Any], joint: Model, shared: list[str], own: list[str]
+    model: Model,
+    x: Array,
+    y: Array,
+    codes: NDArray[Any],
+    joint: Model,
+    shared: list[str],
+    own: list[str],
+    robust: bool,
 ) -> dict[str, float]:
     """Guesses for each group by itself; their median for shared parameters."""
-    guesses = np.array([model.guess(x[codes == k], y[codes == k]) for k in range(int(codes.max()) + 1)])
+    guesses = np.array([model.guess(x[codes == k], y[codes == k], robust) for k in range(int(codes.max()) + 1)])
     values = [float(np.median(guesses[:, model.parameters.index(n)])) for n in shared]
     values += [float(guess[model.parameters.index(n)]) for guess in guesses for n in own]
     return dict(zip(joint.parameters, values, strict=True))

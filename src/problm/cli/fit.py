@@ -284,12 +284,12 @@ def fit_formula(
     partial = partial_model(model, known, rest)
     theta = np.array([known.get(i, 0.0) for i in range(len(model.parameters))])
     if partial is not None:  # a guess may lie outside of the bounds; the user's values are used unchanged
-        theta[rest] = np.clip(rows.guess(partial), limits[0][rest], limits[1][rest])
+        theta[rest] = np.clip(rows.guess(partial, options["loss"] != "linear"), limits[0][rest], limits[1][rest])
     options = {**options, "bounds": limits, "fixed": fixed or None}
     found = settle(
         theta,
         lambda t: rows.fit(model, t, options),
-        lambda result: rows.fitted(model, result, absolute),
+        lambda result: replace(rows.fitted(model, result, absolute), loss=options["loss"]),
         partial, rest, limits,
     )  # fmt: skip
     return replace(found, labels=tuple(columns)), rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from .fit_data import InMemory, Rows
 if TYPE_CHECKING:
     from ..models.model import Model
 
-_READY = re.compile(r"\s*([a-z_]\w*)\s*(?:\(\s*(\d*)\s*\))?\s*")
+_READY = re.compile(r"\s*([a-z_]\w*)\s*(?:\(\s*([\w\s,]*?)\s*\))?\s*")
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _near(text: str) -> str:
 
 
 def _ready_made(right: str) -> list[tuple[str, str]] | None:
-    """Names of ready-made models, and their number: ``gaussian + polynomial(3)``; None if this is a formula."""
+    """Names of ready-made models, with number or variables: ``gaussian(t) + polynomial(3)``; None for formulas."""
     from .. import models
 
     parts = [_READY.fullmatch(part) for part in right.split("+")]
@@ -145,12 +145,19 @@ def _named_model(
     ready: list[tuple[str, str]], response: str | None, given: Input, variables: str | None
 ) -> tuple[Model, list[str]]:
     """A sum of ready-made models of these columns; by default the first ones, the response after the variables."""
-    from dataclasses import replace
-
     from .. import models
 
     parts = []
-    for name, number in ready:
+    inside = dict.fromkeys(text for _, text in ready if text and not text.isdigit())
+    if len(inside) > 1 or (inside and variables is not None):
+        raise Bad(
+            f"--model: its parts need the same variables, named once; got {', '.join([*inside, variables or ''])}"
+        )
+    if inside:
+        words = {word: name for name, word in word_of(given.names).items()}
+        variables = ",".join(words.get(v.strip(), v) for v in next(iter(inside)).split(","))
+    for name, text in ready:
+        number = text if text.isdigit() else ""
         try:
             parts.append(getattr(models, name)(*([int(number)] if number else [])))
         except TypeError:
@@ -197,17 +204,18 @@ def load(given: Input, columns: list[str]) -> Rows:
 
         names = [*names, f"--sigma {sigma}"]
         arrays.append(value_of(text, {w: found[c] for w, c in words.items()}))
+    kept = np.arange(len(arrays[0]))
     if given.nan == "omit":
-        arrays = list(inputs.omit_nan(arrays))
+        *arrays, kept = inputs.omit_nan([*arrays, kept])
     else:
         _finite(given, names, arrays)
     if sigma is not None and not (arrays[-1] > 0).all():
-        row = int(np.argmin(arrays[-1]))
+        row = int(kept[np.argmin(arrays[-1])])
         raise Bad(
-            f"--sigma: standard deviations must be positive, but {_place(given, row)} has {arrays[-1][row]:g}"
+            f"--sigma: standard deviations must be positive, but {_place(given, row)} has {arrays[-1].min():g}"
             + ("; for counts that may be 0, sqrt(n + 1) is positive" if calculated else "")
         )
-    return InMemory(arrays, sigma is not None)
+    return InMemory(arrays, sigma is not None, kept)
 
 
 def _is_column(given: Input, text: str) -> bool:

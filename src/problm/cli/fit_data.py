@@ -26,7 +26,7 @@ class Rows(Protocol):
     """Columns x..., y[, sigma] of a fit."""
 
     def fit(self, model: Model, theta: Any, options: dict[str, Any]) -> Result: ...
-    def guess(self, model: Model) -> Any: ...
+    def guess(self, model: Model, robust: bool) -> Any: ...
     def goodness(self, model: Model, result: Result) -> dict[str, float]: ...
     def fitted(self, model: Model, result: Result, absolute: bool) -> Fit: ...
 
@@ -37,13 +37,15 @@ class InMemory:
 
     columns: list[Array]
     weighted: bool
+    kept: Array
+    """Numbers of their rows in the file."""
 
     def fit(self, model: Model, theta: Any, options: dict[str, Any]) -> Result:
         return fit_compiled(model, tuple(self.columns), theta, self.weighted, **options)
 
-    def guess(self, model: Model) -> Any:
+    def guess(self, model: Model, robust: bool) -> Any:
         few, k = self._some(FEW), len(model.variables)
-        return np.array(model.guess(few[0] if k == 1 else tuple(few[:k]), few[k]), dtype=np.float64)
+        return np.array(model.guess(few[0] if k == 1 else tuple(few[:k]), few[k], robust), dtype=np.float64)
 
     def goodness(self, model: Model, result: Result) -> dict[str, float]:
         """Root mean square of the plain residuals, and the share of the variance that the fit explains."""

@@ -50,10 +50,10 @@ def read_groups(given: Input, text: str, variables: str | None, group: str) -> G
     if len(model.variables) != 1:
         raise Bad(f"--group needs a model of one variable; this one has {', '.join(model.variables)}")
     labels = tables.read_labels(given.file, name, given.how)
-    rows = load(replace(given, nan="raise"), columns)
+    rows = load(given, columns)
     if not isinstance(rows, InMemory):
         raise Bad("--group needs data that fit in memory")
-    found, codes = np.unique(labels, return_inverse=True)
+    found, codes = np.unique(np.asarray(labels)[rows.kept], return_inverse=True)
     if len(found) > MOST:
         raise Bad(f"--group: column {name!r} has {len(found):,} groups; at most {MOST:,} are fitted")
     names = [f"{v:g}" if isinstance(v, float) else str(v) for v in found.tolist()]

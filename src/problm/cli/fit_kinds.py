@@ -100,7 +100,7 @@ def fit_kind(
         y, sides = _limits(value, given, y, extra)
         found = fit_censored(model, x, y, sides, sigma, **options)
     numbers = {"r_squared": found.r2} if option == "--x-sigma" else {}
-    return replace(found, labels=tuple(columns)), _Judged([*rows.columns[:k], y, sigma], True, numbers)
+    return replace(found, labels=tuple(columns)), _Judged([*rows.columns[:k], y, sigma], True, rows.kept, numbers)
 
 
 @dataclass

@@ -34,8 +34,8 @@ class Stored:
             stored=True, client=self.cluster, max_memory=self.max_memory, **options,
         )  # fmt: skip
 
-    def guess(self, model: Model) -> Any:
-        return self._sample().guess(model)
+    def guess(self, model: Model, robust: bool) -> Any:
+        return self._sample().guess(model, robust)
 
     def goodness(self, model: Model, result: Result) -> dict[str, float]:
         """Empty: it would take one more pass over the file."""
@@ -50,4 +50,5 @@ class Stored:
         n, size = self.source.n, max(1, FEW // _PIECES)
         begins = np.unique(np.linspace(0, max(n - size, 0), _PIECES).astype(int))
         parts = [self.source.read(int(b), min(int(b) + size, n)) for b in begins]
-        return InMemory([np.concatenate(c) for c in zip(*parts, strict=True)], self.weighted)
+        columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
+        return InMemory(columns, self.weighted, np.arange(len(columns[0])))

@@ -17,6 +17,8 @@ from .estimate import Estimate
 
 Array = NDArray[np.float64]
 SAMPLE = 20_000
+_USUAL = 6.0
+"""Largest residual of a robust fit that is no outlier, in units of their median size: four standard deviations."""
 SERIOUS = ("undetermined", "correlated", "poor", "systematic", "coincident")
 """Kinds of doubts that another start may resolve."""
 
@@ -48,8 +50,11 @@ def _of_rows(fit: Estimate) -> dict[str, str]:
     x, y, deviations = sample(fit)
     n, body = len(y), getattr(fit.model, "body", None)
     residuals = (y - fit.predict(x).ravel()) / deviations
-    spread = float(np.var(y / deviations))
-    left = float(residuals @ residuals) / n
+    usual = np.ones(n, dtype=bool)
+    if fit.loss != "linear":  # outliers are not to be explained
+        usual = np.abs(residuals) <= _USUAL * np.median(np.abs(residuals))
+    spread = float(np.var((y / deviations)[usual])) if usual.any() else 0.0
+    left = float(np.mean(residuals[usual] ** 2)) if usual.any() else 0.0
     found: dict[str, str] = {}
     if n < 10 or left <= 1e-14 * spread:  # too few rows to judge, or an exact fit
         return found

@@ -142,14 +142,14 @@ def _prepared(model: Guessable, x: Any, y: Any) -> tuple[Search, list[list[int]]
     """The search, groups of shape parameters, their roles and candidates."""
     body, d = model.body, len(model.parameters)
     assert body is not None
-    columns, values = _finite(x, y, len(model.variables))
+    columns, values = finite(x, y, len(model.variables))
     parts = anatomy(body, d, len(columns))
     few, target = _reduced(columns, values, any(r.is_wave for r in parts.roles.values()))
     candidates = {i: candidates_of(role, few, columns, values) for i, role in parts.roles.items()}
     return Search(model, parts, few, target), parts.groups, parts.roles, candidates
 
 
-def _finite(x: Any, y: Any, k: int) -> tuple[list[Array], Array]:
+def finite(x: Any, y: Any, k: int) -> tuple[list[Array], Array]:
     """At most SAMPLE finite points, in ascending order of the first variable."""
     target = np.asarray(y).ravel()
     if isinstance(x, tuple | list) and k > 1 and len(x) == k:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from . import expression as ex
 from .derivatives import derivatives
 from .first_guess import Guessable, Search, anatomy, combinations
+from .guess import in_order
 from .model import Model
 from .parameter_roles import Shape, candidates_of, cycles_as
 
@@ -78,7 +79,7 @@ def grid_guesses(model: Guessable, x: Array, y: Array, weights: Array | None = N
     best = _lowest(bases, fixed_part, targets)
     theta = points[best]
     theta[:, linear] = _coefficients(bases, terms, targets - fixed_part[best], best)
-    return theta
+    return in_order(model, x, theta)
 
 
 def _pooling(x: Array, most: int) -> Array:

@@ -145,15 +145,15 @@ class Model:
 
         return kernel.jacobian(theta, describe(columns), len(columns[0]))[:, 0]
 
-    def guess(self, x: Any, y: Any) -> Array:
-        """A start for the fit of ``y`` at ``x``, from the data; ones for a user's function."""
+    def guess(self, x: Any, y: Any, robust: bool = False) -> Array:
+        """A start for the fit of ``y`` at ``x``, ``robust`` if some are outliers; ones for a user's function."""
         if self.body is None:
             if not self.parameters:
                 raise ValueError(f"p0 is needed: the number of parameters of {self.expression} is unknown")
             return np.ones(len(self.parameters))
-        from . import first_guess as guesses
+        from .guess import guess
 
-        return guesses.start(self, x, y)
+        return guess(self, x, y, robust)
 
     def curve_kernel(
         self, n_variables: int, n_parameters: int, weighting: str | None, loss: Loss, threads: int | None
