@@ -6,7 +6,7 @@ import pytest
 import problm
 from problm import models
 from problm.api import fit as front
-from problm.models.first_guess import alternatives
+from problm.models.guesses.first_guess import alternatives
 from tests.helpers.curves import DRAWS, SUMS, case
 
 X = np.linspace(0, 10, 400)

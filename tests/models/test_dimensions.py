@@ -6,7 +6,7 @@ import pytest
 import problm
 from problm import models
 from problm.models.dimensions import parameter_units
-from problm.models.parameter_roles import roles_of
+from problm.models.guesses.parameter_roles import roles_of
 
 X, Y, NONE = [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]
 UNKNOWN = [np.nan, np.nan]

@@ -7,7 +7,7 @@ from lmfit import lineshapes
 import problm
 from problm import models
 from problm.models import ready_made
-from problm.models.first_guess import BINS
+from problm.models.guesses.first_guess import BINS
 from tests.helpers.curves import CURVES, DRAWS, KNOTS, SUMS, found
 
 X = np.linspace(0.2, 6.0, 40)

@@ -15,7 +15,7 @@ from ..inference.doubts import SERIOUS, doubts, sample
 from ..inference.estimate import by_name
 from ..inference.fit import Fit
 from ..models import expression as ex
-from ..models.first_guess import alternatives
+from ..models.guesses.first_guess import alternatives
 from ..models.model import Model
 from ..models.ties import Ties
 from ..solver.result import Result, Status

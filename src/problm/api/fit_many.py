@@ -1,7 +1,7 @@
 """Many small fits of one model at once, for example one curve per pixel, well or group.
 
 All fits run in one compiled loop (`problm.kernels.many_fits`). First guesses come from a grid of shapes
-(`problm.models.many_curves`).
+(`problm.models.guesses.many_curves`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..inference.estimate import by_name, quantile
 from ..losses import Loss
 from ..models.formula import formula
-from ..models.many_curves import grid_guesses, lanes_kernel
+from ..models.guesses.many_curves import grid_guesses, lanes_kernel
 from ..models.model import Model
 from ..problems.many import Curves, solve_many
 from .arguments import numbers

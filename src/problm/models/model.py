@@ -151,7 +151,7 @@ class Model:
             if not self.parameters:
                 raise ValueError(f"p0 is needed: the number of parameters of {self.expression} is unknown")
             return np.ones(len(self.parameters))
-        from .guess import guess
+        from .guesses.guess import guess
 
         return guess(self, x, y, robust)
 

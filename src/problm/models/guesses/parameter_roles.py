@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from . import expression as ex
-from .dimensions import parameter_units
-from .expression import Expression
-from .node import topological
+from .. import expression as ex
+from ..dimensions import parameter_units
+from ..expression import Expression
+from ..node import topological
 
 Array = NDArray[np.float64]
 _WIDTHS = (1 / 300, 1 / 100, 1 / 40, 1 / 16, 1 / 7, 1 / 3, 1.0, 3.0)

@@ -28,7 +28,7 @@ _ENDS = (("bottom", "top"), ("low", "high"), ("lower", "upper"))
 
 
 def guess(model: Guessable, x: Any, y: Any, robust: bool) -> Array:
-    """A start (d,) for a model with an expression; see `problm.models.first_guess.start`."""
+    """A start (d,) for a model with an expression; see `problm.models.guesses.first_guess.start`."""
     columns, values = finite(x, y, len(model.variables))
     points: Any = columns[0] if len(columns) == 1 else tuple(columns)
     theta = _robust_start(model, columns, points, values) if robust else start(model, points, values)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from . import expression as ex
-from .derivatives import derivatives
+from .. import expression as ex
+from ..derivatives import derivatives
+from ..model import Model
 from .first_guess import Guessable, Search, anatomy, combinations
 from .guess import in_order
-from .model import Model
 from .parameter_roles import Shape, candidates_of, cycles_as
 
 if TYPE_CHECKING:
-    from ..kernels.kernel import Kernel
+    from ...kernels.kernel import Kernel
 
 Array = NDArray[np.float64]
 _AT_ONCE = 100_000
@@ -200,9 +200,9 @@ def lanes_kernel(model: Model, common: bool, weighted: bool) -> Kernel:
     A block of rows then holds the same point of many curves, each with its own parameters (`problm.kernels.lanes`).
     Its theta is x if that is common to all curves; its columns are x otherwise, y, w if weighted, and the parameters.
     """
-    from ..kernels import tape
-    from ..kernels.kernel import Kernel
-    from .assembler import assemble
+    from ...kernels import tape
+    from ...kernels.kernel import Kernel
+    from ..assembler import assemble
 
     key = ("lanes", common, weighted)
     if key not in model._made:

@@ -29,10 +29,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.scipy_extensions import lmder
-from . import expression as ex
-from .derivatives import derivatives
-from .expression import Expression
+from ...support.scipy_extensions import lmder
+from .. import expression as ex
+from ..derivatives import derivatives
+from ..expression import Expression
 from .parameter_roles import Shape, candidates_of, linear_parameters, parameters_of, roles_of, shape_groups
 
 Array = NDArray[np.float64]
