@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import io
 import os
+import struct
 import time
 import zipfile
 import zlib
@@ -166,6 +167,29 @@ def test_pictures_of_some_kilobytes(tmp_path):
     (tmp_path / "a.png").write_bytes(memory.getvalue())
     with little_memory(20 << 20), pytest.raises(ValueError, match="announces 8000 x 8000 pixels, more than it"):
         read_image(tmp_path / "a.png", "image1")
+
+
+def test_pictures_of_very_many_scans(tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    memory, noise = io.BytesIO(), np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)
+    Image.fromarray(noise).save(memory, "JPEG", progressive=True)
+    (tmp_path / "a.jpg").write_bytes(memory.getvalue())
+    assert read_image(tmp_path / "a.jpg", "image1").shape == (64, 64)
+    content = bytearray(memory.getvalue()[: memory.getvalue().rfind(b"\xff\xda")])
+    size = content.find(b"\xff\xc2") + 5
+    content[size : size + 4] = struct.pack(">HH", 3300, 3300)
+    scan = b"\xff\xda" + struct.pack(">HBBBBBB", 8, 1, 1, 0, 1, 63, 0)  # of zeros, as its data are missing
+    (tmp_path / "a.jpg").write_bytes(bytes(content) + 20_000 * scan + b"\xff\xd9")
+    began = time.process_time()
+    with pytest.raises(ValueError, match="a JPEG of 20,00. scans"):
+        read_image(tmp_path / "a.jpg", "image1")
+    assert time.process_time() - began < 2.0  # decoding takes 10 s
+
+
+def test_a_table_below_megabytes_of_comments(tmp_path):
+    (tmp_path / "a.csv").write_text("# comment\n" * 200_000 + "x,y\n1,2\n")
+    with pytest.raises(ValueError, match=r"a\.csv: no row in the first [\d,]+ bytes"):
+        read_columns(tmp_path / "a.csv")
 
 
 def test_matrices_are_not_unpacked(tmp_path):

@@ -533,6 +533,13 @@ RESULT_EDITS = {
     "a ragged Hessian": lambda r: r.update(hessian=[[1.0, 2.0, 3.0], [1.0], [1.0]]),
     "nested numbers": lambda r: r.update(cost=[[1.0]]),
     "a history of several lengths": lambda r: r["history"].update(cost=[]),
+    "more rows than there are numbers": lambda r: r.update(n=10**400),
+    "a batch of more rows than there are numbers": lambda r: r.update(batch_size=10**400),
+    "half a row": lambda r: r.update(n=1.5),
+    "a negative count": lambda r: r.update(residuals_per_block=-1),
+    "a long history of impossible batches": lambda r: r["history"].update(
+        batch_size=[10**400] * len(r["history"]["cost"])
+    ),
     "an unknown status": lambda r: r.update(status="PERFECT"),
 }
 

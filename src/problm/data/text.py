@@ -130,7 +130,9 @@ class TextTable:
         lines = re.split(r"\r\n|\r|\n", text)
         kept = [(i, line) for i, line in enumerate(lines) if line.strip() and not line.strip().startswith("#")]
         if not kept:
-            raise ValueError(f"{path} holds no rows")
+            raise ValueError(
+                f"{path} holds no rows" if whole else f"{path}: no row in the first {_HEAD:,} bytes; is this a table?"
+            )
         if delimiter is None:
             delimiter, decimal = sniffed(path, [line for _, line in kept], decimal)
         elif decimal is None:

@@ -61,6 +61,13 @@ def number(value: Any) -> float:
     return float(value)
 
 
+def count(value: Any) -> int:
+    """A number of things that `plain` wrote."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError("a count is not a whole number from 0 to 2^63")
+    return value
+
+
 def array(value: Any, ndim: int, name: str) -> NDArray[np.float64]:
     """An array of ``ndim`` dimensions that `plain` wrote; ``name`` is used in error messages."""
     if not isinstance(value, list):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..report.serialize import array, number, plain, point
+from ..report.serialize import array, count, number, plain, point
 from ..support.files import open_regular, refuse_holes, write_atomically
 from ..support.memory import as_bytes
 from ..support.version import __version__
@@ -92,7 +92,7 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
     saved = data["history"]
     history: dict[str, list[Any]] = {
         "seconds": [number(v) for v in saved["seconds"]],
-        "batch_size": [int(v) for v in saved["batch_size"]],
+        "batch_size": [count(v) for v in saved["batch_size"]],
         "cost": [number(v) for v in saved["cost"]],
         "damping": [number(v) for v in saved["damping"]],
         "decision": [str(v) for v in saved["decision"]],
@@ -120,7 +120,7 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
         "row_wise": None if data.get("row_wise") is None else bool(data["row_wise"]),
         "f_scale": None if data.get("f_scale") is None else number(data["f_scale"]),
         **{name: number(data[name]) for name in _NUMBERS},
-        **{name: int(data[name]) for name in _COUNTS},
+        **{name: count(data[name]) for name in _COUNTS},
     }
 
 

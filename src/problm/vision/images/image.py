@@ -36,6 +36,8 @@ _PIXEL = 24
 """Bytes of memory per pixel while a coloured file is decoded and made grey, measured; fewer for most formats."""
 _FREELY = 1 << 28
 """Bytes of memory that any picture may take: 11 megapixels, however few bytes describe them."""
+_MOST_SCANS = 500
+"""Scans of a JPEG, each a pass over all pixels that takes ten bytes to ask for; progressive ones have about ten."""
 
 FORMATS = ("PNG", "JPEG", "MPO", "TIFF", "BMP", "GIF", "PPM", "WEBP", "JPEG2000", "TGA", "AVIF")
 """Formats that are read. Pillow knows more, some of which run other programs (EPS) or are hardly tested."""
@@ -240,6 +242,8 @@ def _from_file(path: Path, name: str) -> Plane:
             if (size := os.fstat(file.fileno()).st_size) > _LARGEST_FILE:
                 raise ValueError(f"it has more than {_LARGEST_FILE} bytes")
             content = file.read(size)
+        if (scans := content.count(b"\xff\xda")) > _MOST_SCANS and content[:2] == b"\xff\xd8":
+            raise ValueError(f"it is a JPEG of {scans:,} scans, and every one takes as long as a picture")
         Pil.init()
         opened = Pil.open(BytesIO(content), formats=[form for form in FORMATS if form in Pil.OPEN])
     with opened as picture:
