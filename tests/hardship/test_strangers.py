@@ -33,6 +33,7 @@ from problm.support.npy import load_arrays
 from problm.vision.bundle.bal import read_bal
 from problm.vision.bundle.colmap import read_colmap, write_colmap
 from problm.vision.images.image import read_image
+from problm.vision.points import read_points
 from problm.vision.two_view.matches import read_intrinsics, read_matches
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="links, pipes and devices of POSIX")
@@ -380,7 +381,7 @@ def test_models_with_endless_lines(tmp_path, monkeypatch):
     for name in colmap.FILES:
         (tmp_path / name).write_text("1 PINHOLE 1 1 1 1 1 1 \n" + "1 " * 600)
     monkeypatch.setattr(colmap, "_LONGEST_LINE", 1000)
-    with pytest.raises(ValueError, match=r"cameras\.txt, line 2: longer than 1,000 bytes"):
+    with pytest.raises(ValueError, match=r"cameras\.txt, line 2: longer than 1,000 characters"):
         read_colmap(tmp_path)
 
 
@@ -610,6 +611,34 @@ def test_whole_numbers_are_spelt_as_files_spell_them(tmp_path, size):
     (tmp_path / "points3D.txt").write_text("1 0 0 1 0 0 0 0 1 0\n")
     with pytest.raises(ValueError, match=r"cameras\.txt, line 1: size must be a whole number"):
         read_colmap(tmp_path)
+
+
+@pytest.mark.parametrize("word", ["1_0", "\u0661"])
+@pytest.mark.parametrize("name", ["matches.csv", "points.txt", "camera.txt", "points.ply", "model"])
+def test_numbers_are_spelt_as_files_spell_them(tmp_path, name, word):
+    """Python's float accepts 1_0, which is 10, and digits of other scripts."""
+    path = tmp_path / name
+    head = (
+        "ply\nformat ascii 1.0\nelement vertex 2\n" + "".join(f"property float {c}\n" for c in "xyz") + "end_header\n"
+    )
+    if name == "model":
+        path.mkdir()
+        (path / "cameras.txt").write_text(f"1 PINHOLE 640 480 {word} 500 320 240\n")
+        (path / "images.txt").write_text("1 1 0 0 0 0 0 0 1 a.png\n1 2 1\n")
+        (path / "points3D.txt").write_text("1 0 0 1 0 0 0 0 1 0\n")
+    else:
+        row = {"matches.csv": "1 2 3 4", "camera.txt": "500 500 320"}.get(name, "1 2 3")
+        path.write_text((head if name.endswith("ply") else "") + f"{row}\n{row[:-1]}{word}\n", encoding="utf-8")
+    read = {"matches.csv": read_matches, "camera.txt": read_intrinsics, "model": read_colmap}.get(name, read_points)
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+        read(path)
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+@pytest.mark.parametrize("read", [read_points, lambda path: np.hstack(read_matches(path))])
+def test_lines_may_end_as_anywhere(tmp_path, read, end):
+    (tmp_path / "a.txt").write_bytes(f"1 2 3 4{end}5 6 7 9{end}1 1 2 2".encode())
+    assert len(read(tmp_path / "a.txt")) == 3
 
 
 @posix

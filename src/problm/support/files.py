@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import secrets
 import stat
@@ -133,19 +134,28 @@ def explained(stored: int, expansion: int = EXPANSION, freely: int = UNPACKED_FR
 
 
 def text_lines(path: str | os.PathLike[str], longest: int) -> Iterator[tuple[int, str]]:
-    """Lines of a UTF-8 text file with their numbers, without line ends; none longer than ``longest`` bytes."""
+    """Lines of a UTF-8 text file with their numbers, without line ends; none longer than ``longest`` characters."""
     with open_regular(path) as file:
         refuse_holes(file, path)
-        number = 0
-        while line := file.readline(longest + 1):
-            number += 1
-            if len(line) > longest:
-                raise ValueError(f"{os.fspath(path)}, line {number}: longer than {longest:,} bytes")
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{os.fspath(path)}: not a text file in UTF-8 ({error.reason})") from None
-            yield number, text.rstrip("\r\n")
+        lines, number = io.TextIOWrapper(file, encoding="utf-8-sig"), 0
+        try:
+            while line := lines.readline(longest + 2):
+                number += 1
+                text = line.removesuffix("\n")
+                if len(text) > longest:
+                    raise ValueError(f"{os.fspath(path)}, line {number}: longer than {longest:,} characters")
+                yield number, text
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{os.fspath(path)} is not text in UTF-8 ({error.reason})") from None
+
+
+def written_numbers(words: Iterable[str]) -> list[float]:
+    """Numbers as files spell them; Python's float would also accept 1_000 and digits of other scripts."""
+    words = list(words)
+    together = "".join(words)
+    if "_" in together or not together.isascii():
+        raise ValueError(f"not numbers: {' '.join(words)[:60]!r}")
+    return [float(word) for word in words]
 
 
 def _put(file: BinaryIO, content: Content) -> None:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..support.files import open_regular, text_lines, write_atomically
+from ..support.files import open_regular, text_lines, write_atomically, written_numbers
 from ..support.npy import load_arrays
 
 Array = NDArray[np.float64]
@@ -83,7 +83,7 @@ def _read_text(path: str | os.PathLike[str]) -> Array:
             continue
         words = line.replace(",", " ").replace(";", " ").split()
         try:
-            rows.append([float(word) for word in words[:3]])
+            rows.append(written_numbers(words[:3]))
         except ValueError:
             if rows or number > 1:
                 raise ValueError(f"{os.fspath(path)}, line {number}: not a list of numbers: {line[:60]!r}") from None
@@ -143,9 +143,9 @@ def _header(file: BinaryIO, name: str) -> tuple[str, int, list[tuple[str, str]]]
 def _ascii_vertices(file: BinaryIO, name: str, count: int, places: list[int]) -> Array:
     rows = []
     for k in range(count):
-        words = file.readline(_LINE).split()
+        words = file.readline(_LINE).decode("latin-1").split()
         try:
-            rows.append([float(words[place]) for place in places])
+            rows.append(written_numbers([words[place] for place in places]))
         except (ValueError, IndexError):
             raise ValueError(f"{name}: vertex {k} of {count} is missing or damaged") from None
     return np.array(rows, dtype=np.float64).reshape(-1, 3)

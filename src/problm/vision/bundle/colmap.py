@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...manifolds import quaternions_of, rotations_of
-from ...support.files import text_lines, write_atomically
+from ...support.files import text_lines, write_atomically, written_numbers
 from . import colmap_binary
 from .camera_models import Intrinsics
 from .file_values import named, whole_numbers
@@ -225,7 +225,7 @@ def _whole(path: Path, line: int, what: str, text: str, low: int = 0, high: int 
 
 def _floats(path: Path, line: int, what: str, words: list[str]) -> Array:
     try:
-        values = np.array(words, dtype=np.float64)
+        values = np.array(written_numbers(words), dtype=np.float64)
     except ValueError:
         _fail(path, line, f"{what} must be numbers")
     if not np.isfinite(values).all():

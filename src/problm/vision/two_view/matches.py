@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...jit import types
 from ...jit.njit import njit
-from ...support.files import open_regular, refuse_holes
+from ...support.files import open_regular, refuse_holes, text_lines, written_numbers
 from ...support.memory import as_bytes
 from ...support.npy import load_arrays
 
@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 Points = NDArray[Any]
 
 _TEXT_TO_MEMORY = 20  # bytes of memory per byte of text while reading, as lists of floats
+_LONGEST_LINE = 1 << 20  # characters
 _LARGEST_CAMERA = 1 << 20  # bytes of a file of camera matrices
 _LOOK_AT = 1_000  # first rows, which are close in memory, for cheap checks of the geometry
 _LARGEST_TANGENT = 10.0  # of the angle between a ray and the optical axis: 84 degrees
@@ -268,10 +269,7 @@ def read_matches(path: str | Path) -> tuple[Array, Array]:
             raise ValueError(f"{path}: expected arrays x1 and x2, or a single one; found {', '.join(arrays)}")
         return _split(path, next(iter(arrays.values())))
     limit_text(path)
-    try:
-        return _split(path, *_read_table(path))
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not text; matches are CSV, text, NPY or NPZ files") from None
+    return _split(path, *_read_table(path))
 
 
 def read_table(path: str | Path) -> Array:
@@ -283,10 +281,7 @@ def read_table(path: str | Path) -> Array:
             raise ValueError(f"{path}: expected a single array; found {', '.join(arrays)}")
         return _numeric(path, *next(iter(arrays.items())))
     limit_text(path)
-    try:
-        return _read_table(path)[0]
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not text; give a CSV, text or NPY file") from None
+    return _read_table(path)[0]
 
 
 def limit_text(path: Path) -> None:
@@ -311,25 +306,22 @@ def _read_table(path: Path) -> tuple[Array, list[str]]:
     """Numbers of a text file and the names in its header, if there is one."""
     names: list[str] = []
     rows: list[list[float]] = []
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            text = line.split("#", 1)[0].replace(",", " ").replace(";", " ").split()
-            if not text:
-                continue
-            try:
-                values = [float(word) for word in text]
-            except ValueError:
-                if rows or names:
-                    raise ValueError(f"{path}, line {number}: not a row of numbers: {line.strip()[:80]!r}") from None
-                names = _names(line)
-                continue
-            if len(values) == 1 and not rows:
-                continue  # the number of rows
-            if rows and len(values) != len(rows[0]):
-                raise ValueError(
-                    f"{path}, line {number}: {len(values)} numbers, but the rows before have {len(rows[0])}"
-                )
-            rows.append(values)
+    for number, line in text_lines(path, _LONGEST_LINE):
+        text = line.split("#", 1)[0].replace(",", " ").replace(";", " ").split()
+        if not text:
+            continue
+        try:
+            values = written_numbers(text)
+        except ValueError:
+            if rows or names:
+                raise ValueError(f"{path}, line {number}: not a row of numbers: {line.strip()[:80]!r}") from None
+            names = _names(line)
+            continue
+        if len(values) == 1 and not rows:
+            continue  # the number of rows
+        if rows and len(values) != len(rows[0]):
+            raise ValueError(f"{path}, line {number}: {len(values)} numbers, but the rows before have {len(rows[0])}")
+        rows.append(values)
     if not rows:
         raise ValueError(f"{path}: no rows of numbers found")
     return np.array(rows), names
@@ -383,7 +375,7 @@ def read_intrinsics(path: str | Path) -> tuple[Array, Array]:
         else:
             try:
                 text = path.read_text(encoding="utf-8-sig").replace(",", " ").replace(";", " ")
-                numbers = np.array([float(word) for word in text.split()])
+                numbers = np.array(written_numbers(text.split()))
             except UnicodeDecodeError:
                 raise ValueError(f"{path} is not text; camera matrices are CSV, text, NPY or NPZ files") from None
             except ValueError as error:
