@@ -50,10 +50,11 @@ def test_nothing_is_said_where_nothing_is_found() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "right"), [("unionhouse", False), ("hartley", True), ("napiera", True)])
 def test_photographs_of_buildings(name: str, right: bool) -> None:
-    """The first correlates by 0.9, and its fine structure by 0.67, with most of its parts 18 pixels off."""
+    """The first correlates by 0.9, and its fine structure by 0.67, with most of its parts 18 pixels off. The others
+    have parallax, too: some of their parts are 6 and 10 pixels off, which is said."""
     root = os.environ.get("PROBLM_DATA")
     if not root:
         pytest.skip("PROBLM_DATA is not set")
     alignment = problm.align(*(Path(root, "adelaidemrf", f"{name}{view}.png") for view in "AB"))
     assert alignment.success == right
-    assert right or "of the parts of image 1 are about" in alignment.message
+    assert "of the parts of image 1 are about" in alignment.message

@@ -56,14 +56,14 @@ def reason_in_parts(first: Plane, second: Plane, inside: NDArray[np.bool_]) -> s
     return f"{share:.0%} of the parts of image 1 are about {distance:.0f} pixels from where the warp puts them"
 
 
-def said_of_motion(parallax: float) -> str | None:
-    """What is said of the motion that `residual_motion` finds; None where there is little."""
+def said_of_motion(parallax: float, first: Plane, second: Plane, inside: NDArray[np.bool_]) -> str | None:
+    """What is said of the motion that `residual_motion` finds in these images; None where there is little."""
     if not parallax > PARALLAX:
         return None
-    return (
-        f"Parts of the scene are off by {parallax:.1f} pixels (root mean square): it has parallax or moves, or the "
-        "model is too simple."
-    )
+    share, distance = out_of_place(first, second, inside)
+    off = f"{share:.0%} of the parts of image 1 are" if share > 0.0 else "Parts of the scene are"
+    far = f"about {distance:.0f} pixels off" if share > 0.0 else f"off by {parallax:.1f} pixels (root mean square)"
+    return f"{off} {far}: the scene has parallax or moves, or the model is too simple."
 
 
 def residual_motion(first: Plane, second: Plane, inside: NDArray[np.bool_]) -> float:

@@ -119,10 +119,10 @@ class Alignment:
         """Motion that the warp leaves, in pixels: root mean square over parts of image 1 (`residual_motion`)."""
         return residual_motion(*self._both)
 
-    @property
+    @cached_property
     def motion_left(self) -> str | None:
         """What is said of parallax; None where there is little."""
-        return said_of_motion(self.parallax)
+        return said_of_motion(self.parallax, *self._both)
 
     @cached_property
     def at_a_kink(self) -> bool:
