@@ -82,6 +82,27 @@ class TestWidth:
         J = rng.normal(size=(4000, 1, 3))
         assert least_variance_width(J[near], r[near, None], errors[near], cut, "truncated") <= 0.75
 
+    def test_it_has_the_least_variance_of_the_textbook_formula(self):
+        rng, name = np.random.default_rng(8), "truncated"
+        J, r = rng.normal(size=(400, 2, 3)), rng.normal(size=(400, 2)) * np.exp(rng.normal(size=(400, 1)))
+        errors = np.linalg.norm(r, axis=1)
+        for cut in (1.0, 3.0, 9.0):
+            variances = {}
+            for wide in WIDTHS:
+                A, B, scale = np.zeros((3, 3)), np.zeros((3, 3)), wide * cut
+                for rows, value in zip(J, r, strict=True):
+                    z = value @ value / scale**2
+                    # The smooth truncated loss: rho' = 1 - z up to the cut.
+                    weight, slope = (1.0 - z, -1.0 / scale**2) if z < 1.0 else (0.0, 0.0)
+                    g = rows.T @ value
+                    A += weight * rows.T @ rows + 2.0 * slope * np.outer(g, g)
+                    B += weight**2 * np.outer(g, g)
+                if np.linalg.eigvalsh(A)[0] > 0.0:
+                    inverse = np.linalg.inv(A)
+                    variances[wide] = np.trace(inverse @ B @ inverse @ np.einsum("npa,npb->ab", J, J))
+            found = least_variance_width(J, r, errors, cut, name)
+            assert variances[found] <= min(variances.values()) / 0.9 + 1e-12
+
     def test_no_width_is_chosen_at_which_the_estimate_is_no_minimum(self):
         # At the narrowest width all errors are where the loss bends down: a maximum, however small its "variance".
         r = np.tile([0.39, -0.39], 500)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from problm.manifolds import rotation_exp
+from problm.vision.two_view.degenerate import on_a_line
 from problm.vision.two_view.essential import essential_matrix
 from problm.vision.two_view.fundamental import fundamental_matrix
 from problm.vision.two_view.homography import homography
@@ -221,3 +222,21 @@ def test_matches_that_repeat_up_to_rounding(function, sample, plane):
     v, rng = two_views(sample, seed=1, plane=plane), np.random.default_rng(0)
     x = np.repeat(np.hstack([v.x1, v.x2]), 60, axis=0) * (1.0 + 1e-13 * rng.normal(size=(60 * sample, 4)))
     assert function(x[:, :2], x[:, 2:]).status == "no consensus"
+
+
+def test_lines_are_found_with_their_noise_and_nothing_else_is_one():
+    rng = np.random.default_rng(12)
+    for n in (8, 40, 41, 500):
+        for noise in (0.3, 3.0):
+            x = rng.uniform(0.0, 640.0, (n, 4))
+            assert not on_a_line(x, 0, noise**2)
+            x[:, 3] = 0.4 * x[:, 2] + noise * rng.normal(size=n)
+            assert on_a_line(x, 1, noise**2)
+            assert not on_a_line(x, 0, noise**2)
+            if n >= 40:
+                wrong = rng.permutation(n)[: int(0.15 * n)]
+                x[wrong, 3] = rng.uniform(0.0, 480.0, len(wrong))
+                assert on_a_line(x, 1, noise**2)
+                wrong = rng.permutation(n)[: int(0.6 * n)]
+                x[wrong, 3] = rng.uniform(0.0, 480.0, len(wrong))
+                assert not on_a_line(x, 1, noise**2)

@@ -245,26 +245,52 @@ def least_variance_width(J: Array, r: Array, errors: Array, cut: float, name: st
     is ``A^-1 B A^-1`` (Huber 1967) with ``A = sum w J'J + 2 w' g g'``, the derivative of the gradient, and ``B = sum
     w^2 g g'``, where g = J'r; its trace is taken in the metric of J'J.
     """
-    squares = errors**2
-    g = np.einsum("npd,np->nd", J, r)
+    scales = (np.array(WIDTHS) * cut) ** 2
+    z, h, loss = errors**2 / scales[:, None], 1e-4 * cut**2 / scales[:, None], as_loss(name, 1.0)
+    weights = np.where(z < 1.0, loss.cost_and_weight(z)[1], 0.0)
+    slopes = np.where(z < 1.0, loss.cost_and_weight(z + h)[1] - weights, 0.0) / (1e-4 * cut**2)
+    metric, A, B = _sandwiches(np.ascontiguousarray(J), np.ascontiguousarray(r), weights, slopes)
+    minima = np.linalg.eigvalsh(A)[:, 0] > 0.0 if np.isfinite(A).all() else np.zeros(len(WIDTHS), dtype=bool)
+    half = np.linalg.solve(A[minima], B[minima])
+    variances = np.trace(np.linalg.solve(A[minima], half.transpose(0, 2, 1)) @ metric, axis1=1, axis2=2)
     best, least = WIDTHS[0], math.inf
-    rows, each = J.reshape(-1, J.shape[2]), J.shape[1]
-    metric = rows.T @ rows
-    for wide in WIDTHS[::-1]:
-        loss, inside, h = as_loss(name, wide * cut), squares < (wide * cut) ** 2, 1e-4 * cut**2
-        weight = np.where(inside, loss.cost_and_weight(squares)[1], 0.0)
-        slope = np.where(inside, loss.cost_and_weight(squares + h)[1] - weight, 0.0) / h
-        A = (rows * np.repeat(weight, each)[:, None]).T @ rows + 2.0 * (g * slope[:, None]).T @ g
-        B = (g * (weight**2)[:, None]).T @ g
-        try:
-            np.linalg.cholesky(A)  # refuses a width at which this is no minimum
-            half = np.linalg.solve(A, B)
-            variance = float(np.trace(np.linalg.solve(A, half.T) @ metric))
-        except np.linalg.LinAlgError:
-            continue
+    for wide, variance in list(zip(np.array(WIDTHS)[minima].tolist(), variances.tolist(), strict=True))[::-1]:
         if 0.0 < variance < _CLEARLY * least:  # not for a NaN
             best, least = wide, variance
     return best
+
+
+@compiled(types.Tuple((_f8[:, ::1], _f8[:, :, ::1], _f8[:, :, ::1]))(
+    _f8[:, :, ::1], _f8[:, ::1], _f8[:, ::1], _f8[:, ::1]
+))  # fmt: skip
+def _sandwiches(J, r, weights, slopes):  # type: ignore[no-untyped-def]
+    """``sum J'J`` (d, d), and for each of the weights (k, n) and their derivatives ``sum w J'J + 2 w' g g'`` and
+    ``sum w^2 g g'``, both (k, d, d)."""
+    n, p, d = J.shape
+    count = len(weights)
+    metric, A, B = np.zeros((d, d)), np.zeros((count, d, d)), np.zeros((count, d, d))
+    g = np.empty(d)
+    for i in range(n):
+        for a in range(d):
+            g[a] = 0.0
+            for c in range(p):
+                g[a] += J[i, c, a] * r[i, c]
+        for a in range(d):
+            for b in range(a + 1):
+                plain, outer = 0.0, g[a] * g[b]
+                for c in range(p):
+                    plain += J[i, c, a] * J[i, c, b]
+                metric[a, b] += plain
+                for k in range(count):
+                    w = weights[k, i]
+                    A[k, a, b] += w * plain + 2.0 * slopes[k, i] * outer
+                    B[k, a, b] += w * w * outer
+    for a in range(d):
+        for b in range(a):
+            metric[b, a] = metric[a, b]
+            for k in range(count):
+                A[k, b, a], B[k, b, a] = A[k, a, b], B[k, a, b]
+    return metric, A, B
 
 
 def samples_needed(share: float, sample: int, confidence: float) -> float:

@@ -31,12 +31,12 @@ def unit_frame(x1: Points, x2: Points, maps: bool) -> Frame:
     """Coordinate changes to centred points with a mean square distance of 2."""
     changes = []
     for x in (x1, x2):
-        some = np.asarray(x[:: max(1, len(x) // _ENOUGH)], dtype=np.float64)
+        some = x[:: max(1, len(x) // _ENOUGH)].T.astype(np.float64, order="C")
         # Median and median distance, which are insensitive to a few gross outliers.
-        middle = len(some) // 2
-        centre = np.partition(some, middle, axis=0)[middle]
-        away = np.abs(some - centre).max(axis=1)
-        spread = float(np.partition(away, middle)[middle]) or float(away.max()) or 1.0
+        middle = some.shape[1] // 2
+        centre = np.sort(some)[:, middle]
+        away = np.sort(np.abs(some - centre[:, None]).max(axis=0))
+        spread = float(away[middle]) or float(away[-1]) or 1.0
         changes.append(
             np.array([[1 / spread, 0, -centre[0] / spread], [0, 1 / spread, -centre[1] / spread], [0, 0, 1.0]])
         )

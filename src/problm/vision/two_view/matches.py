@@ -179,9 +179,8 @@ def refuse_pixels(x: Points, name: str, camera: str, inverse: Array | None) -> N
 
 def extent(x: Array) -> float:
     """Largest range of a coordinate of points or matches (n, k), insensitive to a few gross outliers."""
-    n = len(x)
-    ordered = np.partition(x, (0, n // 20, n - 1 - n // 20, n - 1), axis=0)
-    whole, most = ordered[-1] - ordered[0], ordered[n - 1 - n // 20] - ordered[n // 20]
+    n, ordered = len(x), np.sort(x.T.copy())  # of contiguous numbers: a tenth of the time of a partition by columns
+    whole, most = ordered[:, -1] - ordered[:, 0], ordered[:, n - 1 - n // 20] - ordered[:, n // 20]
     return float(np.where((whole < 3.0 * most) | (most == 0.0), whole, most).max())
 
 
