@@ -14,6 +14,7 @@ import problm
 from problm.api import curve_fit as front
 from problm.api.curve_fit import fit
 from problm.api.plain_curve import looks_linear, plain_fit
+from problm.problems.quotients import quotients
 from problm.problems.row_wise import tried_rows
 from problm.solver.compiled.advance import Steps, at_hand
 
@@ -256,6 +257,30 @@ def test_what_is_not_plain_takes_the_general_way(change, monkeypatch):
     popt, _ = problm.curve_fit(f, x, y, [1.0, 1.0, 0.0])
     assert kinds == [type(None)]
     np.testing.assert_allclose(popt, [2.0, 1.3, 0.4], atol=0.1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_arrays_of_any_layout_give_the_same_bits(weighted, monkeypatch):
+    kinds, (x, y) = handed_over(monkeypatch), points()
+    sigma = np.linspace(0.05, 0.1, len(x))
+    table = np.stack([x, y, sigma, y], axis=1)
+    locked = table.T.copy()
+    locked.flags.writeable = False
+    found = []
+    for columns in (table.T.copy(), table.T, table.T[:, ::-1][:, ::-1], locked):
+        popt, pcov = problm.curve_fit(rise, *columns[:2], [1.0, 1.0, 0.0], columns[2] if weighted else None)
+        found.append(popt.tobytes() + pcov.tobytes())
+    assert kinds == [tuple] * 4
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("sigma", [None, np.linspace(0.5, 2.0, 37)])
+def test_quotients_have_the_bits_of_numpy(sigma):
+    rng = np.random.default_rng(5)
+    values, y, r, widths = rng.normal(size=(3, 37)), rng.normal(size=37), rng.normal(size=37), rng.normal(size=3)
+    expected = ((values - y) / (1.0 if sigma is None else sigma) - r) / widths[:, None]
+    quotients(values, y, np.empty(0) if sigma is None else sigma, r, widths)
+    np.testing.assert_array_equal(values, expected)
 
 
 def test_values_that_are_not_finite_are_named():

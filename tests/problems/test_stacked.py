@@ -126,7 +126,7 @@ def test_the_short_way_of_curve_fit(sigma):
         curve = PlainCurve(f, None, X, Y, sigma)
         curve._stacked.works = works
         curve._looks = 0
-        curve._least, curve._widths = [0.01] * len(START), np.empty((len(START), 1))
+        curve._least, curve._widths = [0.01] * len(START), np.empty(len(START))
         curve.cost(START)
         curve._normal(START)
         jacobians.append(curve._point[2])

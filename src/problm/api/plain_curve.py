@@ -31,6 +31,7 @@ from ..losses import as_loss
 from ..problems.backends import detect
 from ..problems.differences import LARGE, LONG, least_sizes
 from ..problems.numpy_function import FunctionProblem
+from ..problems.quotients import quotients
 from ..problems.row_wise import tried_rows
 from ..problems.rows import CompiledModel
 from ..problems.stacked import Stacked
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)
+_NONE = np.empty(0)
 _STEP = usual_step("2-point", EPS)
 _LOOKS = 2
 """Number of steps after which the function is looked at, whether it is linear in its parameters."""
@@ -98,7 +100,7 @@ def plain_fit(
             return None
     from ..solver.compiled.advance import Steps, at_hand
 
-    if not at_hand():
+    if not (at_hand() and quotients.ahead_of_time):
         return None
     if compiled:
         return _compiled_fit(f, (xdata, ydata) if sigma is None else (xdata, ydata, sigma), start, absolute)
@@ -215,6 +217,11 @@ def _ended(steps: Steps, absolute: bool, linear: Normal | None = None) -> tuple[
     return x, covariance if absolute else covariance * (2.0 * cost / (n - len(x)))
 
 
+def _own(a: Array) -> Array:
+    """The array, or a copy if compiled code cannot read it."""
+    return a if a.flags.carray else a.copy()
+
+
 class NotPlain(Exception):
     """Raised for values that the general way must convert, or complain about."""
 
@@ -241,10 +248,12 @@ class PlainCurve:
         sigma: Array | None,
         linear: bool = False,
     ) -> None:
-        self.f, self.jac, self.x, self.y, self.sigma, self.linear = f, jac, x, y, sigma, linear
+        self.f, self.jac, self.x, self.y, self.sigma, self.linear = f, jac, x, _own(y), sigma, linear
+        self._sigma = _NONE if sigma is None else _own(sigma)
         self.shape = y.shape
         self._least: list[float] = []
-        self._widths: Array = np.empty((0, 1))
+        self._widths: Array = _NONE
+        self._quotients = quotients.compiled
         self._looks = _LOOKS
         self._stacked = Stacked()
         self.normal: Normal
@@ -255,7 +264,7 @@ class PlainCurve:
     def begin(self, theta: Array) -> Normal:
         """Sums at the start."""
         self._least = least_sizes(list(map(abs, theta.tolist())))
-        self._widths = np.empty((len(theta), 1))
+        self._widths = np.empty(len(theta))
         self.cost(theta)
         normal = self._normal(theta)
         if self.jac is None and not self.linear:
@@ -310,18 +319,14 @@ class PlainCurve:
         for a, step in enumerate(_lengths(theta) if self.linear else self._least):
             was, kept = here[a], at[a]
             to = was + (step if self.linear else _STEP * max(abs(was), step))
-            widths[a, 0] = to - was
+            widths[a] = to - was
             at[a] = np.float64(to)
             values = f(x, *at)
             if type(values) is not np.ndarray or values.dtype is not _DOUBLE or values.shape != shape:
                 raise NotPlain
             j[a] = values
             at[a] = kept
-        j -= self.y
-        if self.sigma is not None:
-            j /= self.sigma
-        j -= r
-        j /= widths
+        self._quotients(j, self.y, self._sigma, r, widths)
         return j
 
     def _in_one_call(self, theta: Array, r: Array) -> Array | None:
@@ -335,11 +340,8 @@ class PlainCurve:
         )  # fmt: skip
         if j is None:
             return None
-        j = j - self.y  # the function may keep its values
-        if self.sigma is not None:
-            j /= self.sigma
-        j -= r
-        j /= (ends - theta)[:, None]
+        j = j.copy()  # the function may keep its values
+        self._quotients(j, self.y, self._sigma, r, ends - theta)
         return j
 
     def _jacobian(self, theta: Array) -> Array:
