@@ -1,4 +1,4 @@
-"""JAX functions: `least_squares` against jaxopt's and optimistix's own solvers, six models, three sizes.
+"""JAX functions: `least_squares` against jaxopt's and optimistix's own solvers, ten models, three sizes.
 
     python -m bench.studies.jax_models [--rows 1e4 1e5 1e6] [--rounds 3] [-o bench/results]
 
@@ -64,6 +64,27 @@ def gamma_curve(t: Any, x: Any, y: Any) -> Any:
     return t[0] * jnp.exp(density) + t[3] - y
 
 
+def von_mises(t: Any, x: Any, y: Any) -> Any:
+    """A peak on the circle, normalised by a Bessel function."""
+    return t[0] * jnp.exp(t[1] * (jnp.cos(x - t[2]) - 1.0)) / jax.scipy.special.i0e(t[1]) + t[3] - y
+
+
+def uptake(t: Any, x: Any, y: Any) -> Any:
+    """A gamma distribution's share below x: its series are loops of unknown length."""
+    return t[0] * jax.scipy.special.gammainc(t[1], t[2] * x) + t[3] - y
+
+
+def template(t: Any, x: Any, y: Any) -> Any:
+    """A measured shape, moved and stretched: indices depend on the data."""
+    at = jnp.linspace(-2.0, 6.0, 200)
+    return t[0] * jnp.interp((x - t[1]) * t[2], at, jnp.exp(-0.5 * (at - 2.0) ** 2)) + t[3] - y
+
+
+def knots(t: Any, x: Any, y: Any) -> Any:
+    """A saturated line through 50 knots: two of them matter for a row."""
+    return jnp.tanh(jnp.interp(x, jnp.linspace(0.0, 4.0, 50), t)) - y
+
+
 def cases() -> dict[str, tuple[Any, np.ndarray, np.ndarray]]:
     """Model, truth and start."""
     rng = np.random.default_rng(SEED)
@@ -83,6 +104,10 @@ def cases() -> dict[str, tuple[Any, np.ndarray, np.ndarray]]:
         ),
         "gamma curve (runs in JAX)": (gamma_curve, np.array([2.0, 3.0, 0.5, 0.1]), np.array([1.5, 2.5, 0.6, 0.0])),
         "50 saturated bumps": (basis, heights, np.zeros(50)),
+        "von Mises (runs in JAX)": (von_mises, np.array([2.0, 3.0, 2.0, 0.1]), np.array([1.5, 2.0, 1.8, 0.0])),
+        "uptake (runs in JAX)": (uptake, np.array([2.0, 3.0, 2.0, 0.1]), np.array([1.5, 2.5, 1.7, 0.0])),
+        "template (runs in JAX)": (template, np.array([2.0, 0.3, 1.2, 0.1]), np.array([1.5, 0.1, 1.1, 0.0])),
+        "50 knots (runs in JAX)": (knots, heights, np.zeros(50)),
     }
 
 

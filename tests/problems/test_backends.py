@@ -203,7 +203,7 @@ def test_growing_compiles_nothing():
     fit = problm.least_squares(fun, start, data=(x, y))
     passes = fit.problem.model.passes
     assert len(set(fit.history.batch_size)) >= 3
-    assert passes.compiled() == 4  # derivatives and costs, for a chunk and for all rows
+    assert passes.compiled() == 4  # sums and costs, for a chunk and for all rows
     again = problm.least_squares(fun, start, data=(x[:248_000], y[:248_000]))  # padded to the same length
     assert again.problem.model.passes is passes
     assert passes.compiled() == 4
@@ -263,6 +263,41 @@ def test_neighbours_that_matter_in_few_rows_are_seen_at_the_end():
     fit = problm.least_squares(fun, [1.0, 1.0, 0.0], data=(x, y), backend="jax")
     assert fit.row_wise is False
     np.testing.assert_allclose(fit.x, [2.0, 1.0, 0.5], atol=0.01)
+
+
+def test_all_rows_are_differentiated_together():
+    """Rows whose influence on each other is only seen at the end get derivatives of all rows, not row by row."""
+    x = np.linspace(0.0, 1.0, 20_001)
+
+    def fun(t, x, y):
+        line = jnp.where(jnp.abs(x - 0.4003) < 5e-4, t[0], 0.0)
+        return line + 0.5 * jnp.roll(line, 3) + t[1] * x + t[2] * x**2 - y
+
+    theta = np.array([1.0, 1.0, 0.0])
+    model = backend_model("jax", fun, 3, Loss.named("linear")).prepared([theta], (x, 0.0 * x)).with_all_rows()
+    problem = model.problem((x, 0.0 * x))
+    gradient = problem.linearize(theta, 0, problem.n, outer=False, costs=None).gradient
+    steps = 1e-4 * np.eye(3)
+    expected = [(problem.cost(theta + h) - problem.cost(theta - h)) / 2e-4 for h in steps]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
+
+
+def test_derivatives_of_all_rows_are_never_in_memory_at_once():
+    n, d = 102_400, 20
+
+    def fun(t, x, y):
+        return sum(t[k] * jnp.cos(k * x) for k in range(d)) - y
+
+    x = np.linspace(0.0, 1.0, 2 * n)
+    passes = backend_model("jax", fun, d, Loss.named("linear")).prepared([np.ones(d)], (x, x)).passes
+
+    def memory(rows):
+        columns = x[:rows], x[:rows]
+        with jax.enable_x64(True):
+            program = jax.jit(lambda t, c: passes.linearize(t, rows, c, False)).lower(np.ones(d), columns).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert memory(2 * n) - memory(n) < 8 * n * d / 5
 
 
 def test_jax_stays_as_the_user_left_it():

@@ -6,7 +6,8 @@ all of a moderate number of rows is one call, and the rows stay on the device. O
 costs of single rows if requested.
 
 Derivatives are taken in reverse mode, row by row (`by_row`): the gradient of a residual costs a few times the residual,
-whatever the number of parameters.
+whatever the number of parameters. JAX's passes go through a chunk in blocks, so derivatives of all rows are never in
+memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +47,9 @@ _GOLDEN = 0.6180339887498949
 
 class Passes(Protocol):
     """The compiled passes over one chunk, of which ``count`` rows are valid. Results may be asynchronous."""
+
+    in_blocks: bool
+    """Whether `linearize` goes through the rows in blocks, so that its memory does not grow with the chunk."""
 
     def linearize(self, theta: Any, count: int, rows: Columns, outer: bool) -> Any:
         """Sums in one vector, and costs (rows,).
@@ -81,6 +85,8 @@ class Prepared:
     """A function as prepared by a library that has seen its data."""
 
     passes: Passes
+    for_all_rows: Callable[[], Passes]
+    """Makes the passes of a function whose rows turn out to influence each other."""
     components: int
     whole: bool
     evaluate: Evaluate
@@ -176,7 +182,8 @@ class DeviceModel:
 
     def with_all_rows(self) -> DeviceModel:
         again = DeviceModel(self._prepare, self.fun, self.dim, self.loss, self._user_move)
-        again._made, again._seen, again._all = self._made, self._seen, True
+        made = self.made
+        again._made, again._seen, again._all = replace(made, passes=made.for_all_rows(), whole=True), self._seen, True
         return again
 
 
@@ -184,8 +191,7 @@ def _rebuilt(prepare: Any, fun: Any, dim: int, loss: Loss, move: Any, seen: Any,
     model = DeviceModel(prepare, fun, dim, loss, move)
     if seen is not None:
         model.prepared(*seen)
-    model._all = everything
-    return model
+    return model.with_all_rows() if everything else model
 
 
 def by_row(dim: int, components: int) -> bool:
@@ -211,7 +217,8 @@ class DeviceProblem(SampledProblem, Modelled[DeviceModel]):
         SampledProblem.__init__(self, columns, model.dim, rng)
         self.robust = not model.loss.is_linear
         size = 8 * self.n * (self.dim + 1) * self.components
-        self.at_once = not model.whole and self.n < _LARGE_FROM and size <= _LARGE_BYTES
+        together = size <= _LARGE_BYTES or model.passes.in_blocks
+        self.at_once = not model.whole and self.n < _LARGE_FROM and together
         """Whether one call evaluates all rows."""
         self._cholesky = at_hand(self.dim) if self.at_once else None
         self._on_device: Columns | None = None

@@ -65,7 +65,11 @@ def prepare(
         return _array(move(_tensor(theta), _tensor(delta))).astype(np.float64, copy=False)
 
     passes = TorchPasses(batch, dim, components, loss, move, by_row=way != "whole" and by_row(dim, components))
-    return Prepared(passes, components, way == "whole", together, None if move is None else moved)
+
+    def for_all_rows() -> TorchPasses:
+        return TorchPasses(fun if way == "batch" else batch, dim, components, loss, move, by_row=False)
+
+    return Prepared(passes, for_all_rows, components, way == "whole", together, None if move is None else moved)
 
 
 def _tensor(array: Any) -> Any:
@@ -89,6 +93,8 @@ class TorchPasses:
     With ``by_row``, residuals of a row are differentiated in reverse mode, all rows side by side. A function that
     PyTorch cannot differentiate so gets forward mode.
     """
+
+    in_blocks = False
 
     def __init__(
         self,
