@@ -123,7 +123,8 @@ class CameraColumns:
         turn = self._tangent[self.free_images, 0][:, None] + np.arange(3)
         if self._gauge_size == 7:
             G[turn, :3] = -R
-            G[turn + 3, :3] = np.cross(R, t[:, :, None], axis=1)
+            u, v = [1, 2, 0], [2, 0, 1]
+            G[turn + 3, :3] = R[:, u] * t[:, v, None] - R[:, v] * t[:, u, None]  # the cross product of each column
             G[turn + 3, 3:6] = -R
             G[turn + 3, 6] = t
         else:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...linalg.blocks import BlockMatrix, Pattern
+from ...linalg.lapack import dposv
 from ...linalg.normal import Normal
 from ...losses import USER_CODE, Loss
 from ...problems.sampled import SummedProblem
@@ -55,6 +56,8 @@ RESTARTS = 3
 """Number of points, from the first on, at which bad tracks are solved from other starts."""
 BAD = 25.0
 """Cost per observation of a bad track, relative to the median track."""
+_LEAST, _PIVOT = 1e-300, 1e-5
+"""Least diagonal entry, and pivot relative to it, of a matrix of gauge directions that are independent."""
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_FLOAT = np.empty(0)
 
@@ -313,7 +316,7 @@ class BundleProblem(CameraColumns, SummedProblem):
             if not G.shape[1]:
                 return
             scaled = hessian.diagonal()[:, None] * G
-            hessian += scaled @ np.linalg.pinv(G.T @ scaled, hermitian=True) @ scaled.T
+            hessian += scaled @ _solved(G.T @ scaled, scaled.T)
 
     def _evaluate(self, theta: Array, lo: int, hi: int, costs: Array | None) -> float:
         starts = self._starts
@@ -359,3 +362,12 @@ def start_point(model: Reconstruction) -> Array:
     """theta, (12 C + PLACES G,), of a reconstruction."""
     poses = np.concatenate([model.rotations.reshape(-1, 9), model.translations], axis=1)
     return np.concatenate([poses.ravel(), *[camera.places for camera in model.intrinsics]])
+
+
+def _solved(matrix: Array, right: Array) -> Array:
+    """The least solution x of ``matrix x = right`` for a positive semidefinite matrix."""
+    scale = 1.0 / np.sqrt(np.maximum(matrix.diagonal(), _LEAST))
+    factor, x, failed = dposv(matrix * (scale[:, None] * scale), scale[:, None] * right)
+    if failed == 0 and factor.diagonal().min() > _PIVOT:
+        return np.asarray(scale[:, None] * x)
+    return np.asarray(np.linalg.pinv(matrix, hermitian=True) @ right)  # takes five times as long
