@@ -41,7 +41,7 @@ from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run, Stop
 from .termination import TOLERANCE
-from .verification import follow_valley, hidden_by_errors, leave_saddle, perfect, settled, verified
+from .verification import follow_valley, hidden_by_errors, leave_saddle, made_up, perfect, settled, verified
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -355,7 +355,7 @@ class Loop(Run):
             return True
         # Directions that may be errors of the derivatives promise a decrease that matters; the next steps show whether
         # it is real.
-        if not self.system.rank_in_doubt or self.termination.flat(self.system):
+        if not self.system.rank_in_doubt or self.termination.flat(self.system) or made_up(self, self.system):
             return False
         self.keep_all_directions = True
         self.begin_anew()

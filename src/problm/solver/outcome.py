@@ -157,7 +157,12 @@ def _honest(run: Run, status: Status) -> Status:
     for j in np.flatnonzero(gone):
         gone[j] = not _between_higher_costs(run, int(j), float(sizes[j]))
     directions = _lost_directions(before, normal.hessian, sizes)
-    lost = [share for share, step in directions if _felt_at_start(run, step * sizes)]
+    # Where the cost rises to both sides, it is a minimum, and the Jacobian does not show it.
+    lost = [
+        share
+        for share, step in directions
+        if not _below_both_sides(run, _NEAR * step * sizes) and _felt_at_start(run, step * sizes)
+    ]
     if (far & np.logical_or.reduce([gone, *(share > _PART for share in lost)])).any():
         return Status.RUNS_AWAY
     on_a_face = run.space.bounded and _active(run.space, x).any() and len(lost) > 0

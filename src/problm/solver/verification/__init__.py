@@ -7,6 +7,7 @@ Calls `problm.linalg` and the state of the solve (`problm.solver.run`). Start wi
 from .escapes import leave_saddle, still_falls
 from .exact import perfect, settled, sizes_at
 from .measured import FAR, endless, errors_hide_a_direction, hidden_by_errors, verified
+from .noise import made_up
 from .valley import follow_valley
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "follow_valley",
     "hidden_by_errors",
     "leave_saddle",
+    "made_up",
     "perfect",
     "settled",
     "sizes_at",

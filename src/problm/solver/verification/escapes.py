@@ -17,6 +17,7 @@ from ..problem import Theta
 from ..run import Run
 from ..termination import TOLERANCE
 from .costs import REACH, Array, change_by, cost_at, gain_of, parabola
+from .exact import perfect
 
 _ESCAPES = (1e-2, 0.9)
 """Lengths of steps off a saddle point or a plateau, relative to the parameters: a short one, and one that moves a
@@ -44,7 +45,10 @@ def leave_saddle(run: Run) -> bool:
 
 def way_down(run: Run, model: QuadraticModel) -> Theta | None:
     """Find a point of lower cost along a direction that the Jacobian does not see; None if there is none: of those that
-    gain most, the nearest. Farther out may be another plateau (a peak as wide as a continent)."""
+    gain most, the nearest. Farther out may be another plateau (a peak as wide as a continent). Below residuals that are
+    only rounding errors there is nothing."""
+    if perfect(run, model):
+        return None
     found = []
     for length, step in _unseen(run, model):
         point = run.space.inside(run.problem.retract(run.batch.theta, step))

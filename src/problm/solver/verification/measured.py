@@ -30,12 +30,11 @@ from numpy.typing import NDArray
 from ...linalg.quadratic import QuadraticModel
 from ..run import Run
 from ..termination import TOLERANCE
-from .costs import REACH, Array, change_by, cost_at, gain_of, parabola
+from .costs import REACH, Array, change_by, cost_at, gain_of, parabola, rounding, short_way
 from .escapes import way_down_in_doubt
 from .exact import perfect, settled, sizes_at
 from .valley import lower_on_floor
 
-_MOST_CUTS = 20
 _MOST_NOISE = 1e-6
 """Largest relative rounding error of the cost at which a minimum can still be judged."""
 _MOST_STEEP = 1e4
@@ -54,7 +53,6 @@ _STEEPEST = 2.0
 """Largest power of a parameter that runs to infinity at which others are tried."""
 FAR = 10.0
 """Growth since the start, as a factor, at which a parameter may count as running to infinity."""
-_EPS = float(np.finfo(np.float64).eps)
 
 
 def verified(run: Run, model: QuadraticModel) -> bool:
@@ -94,7 +92,7 @@ def _ends(run: Run, model: QuadraticModel, noise: float, step: Array, predicted:
     slope = float(model.normal.gradient @ step) / model.count
     if predicted <= 10.0 * noise or not slope < 0.0:
         return True
-    t, ahead = _short_way(run, model, step, min(1.0, REACH * model.cost / -slope))
+    t, ahead = short_way(run, model, step, min(1.0, REACH * model.cost / -slope))
     if not t > 0.0:
         return False
     if run.space.bounded:
@@ -110,29 +108,6 @@ def _ends(run: Run, model: QuadraticModel, noise: float, step: Array, predicted:
     if abs(measured - slope) <= -0.1 * slope and predicted <= curvature <= 4.0 * predicted:
         return False
     return little(gain) or (min(ahead, behind) > 10.0 * noise and little(gain_of(measured, curvature)))
-
-
-def _short_way(run: Run, model: QuadraticModel, step: Array, t: float) -> tuple[float, float]:
-    """A fraction t of the step over which the cost changes little, and the change of the mean cost there."""
-    ahead = change_by(run, model, t * step)
-    for _ in range(_MOST_CUTS):
-        if abs(ahead) <= 10.0 * REACH * model.cost:
-            break
-        # Shorten t to where a parabola through this change would be small.
-        t *= max(math.sqrt(REACH * model.cost / abs(ahead)), 1e-3) if math.isfinite(ahead) else 1e-3
-        ahead = change_by(run, model, t * step)
-    return t, ahead
-
-
-def rounding(run: Run, cost: float) -> float:
-    """Change of the mean cost at the present point by rounding of the parameters (if they are plain numbers)."""
-    theta = run.batch.theta
-    least = 4.0 * _EPS * cost
-    if not (isinstance(theta, np.ndarray) and theta.shape == (run.problem.dim,)):
-        return least
-    signs = np.where(np.arange(len(theta)) % 2, 1.0, -1.0)
-    moved = (run.space.inside(theta * (1.0 + 4.0 * _EPS * s)) for s in (signs, -signs, np.ones(len(theta))))
-    return max([least, *(abs(cost_at(run, point) - cost) for point in moved)])
 
 
 def hidden_by_errors(run: Run) -> float:
