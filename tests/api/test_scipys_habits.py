@@ -312,3 +312,48 @@ def test_verbose_prints_a_row_per_iteration(capsys):
     assert [int(row.split()[0]) for row in rows] == list(range(1, fit.nit + 1))
     assert float(rows[-1].split()[3]) == pytest.approx(fit.cost, rel=1e-6)
     assert message == fit.message
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ((None, [3.0, 1.0]), "None; use -inf"),
+        (([0.0, None], [3.0, 1.0]), "None; use -inf"),
+        (([0.0], [3.0]), "2 entries, one per parameter"),
+        ((0.0, [3.0, 1.0, 2.0]), "2 entries, one per parameter"),
+        (("low", 3.0), "numbers, got 'low'"),
+        ((0.0, 1.0, 2.0), "a pair"),
+        (3.0, "a pair"),
+        (([0.0, 5.0], [3.0, 1.0]), "is above upper"),
+    ],
+)
+def test_bounds_that_are_no_bounds_are_named(bounds, told):
+    for start in (None, [1.0, 1.0]):
+        with pytest.raises(ValueError, match=told):
+            problm.curve_fit(decay, X, Y, start, bounds=bounds)
+    with pytest.raises(ValueError, match=told):
+        problm.least_squares(residuals, [1.0, 1.0], bounds=bounds, args=(X, Y))
+
+
+@pytest.mark.parametrize("method", ["trf", "dogbox"])
+def test_fewer_points_than_parameters(method):
+    """SciPy's trf and dogbox fit them, with an infinite covariance; MINPACK refuses them."""
+    for fit in (problm.curve_fit, scipy.optimize.curve_fit):
+        with pytest.warns(scipy.optimize.OptimizeWarning, match="[Cc]ovariance"):
+            popt, pcov = fit(lambda x, a, b, c: a * x * x + b * x + c, [1.0, 2.0], [2.0, 4.0], method=method)
+        np.testing.assert_allclose(popt[0] * np.array([1, 4]) + popt[1] * np.array([1, 2]) + popt[2], [2, 4], atol=1e-6)
+        assert np.isinf(pcov).all()
+        with pytest.raises(TypeError, match="must not exceed"):
+            fit(lambda x, a, b, c: a * x * x + b * x + c, [1.0, 2.0], [2.0, 4.0])
+
+
+def test_infodict_has_minpacks_factor():
+    popt, _, info, _, _ = problm.curve_fit(decay, X, Y, full_output=True)
+    _, _, theirs, _, _ = scipy.optimize.curve_fit(decay, X, Y, full_output=True)
+    assert {k: np.shape(info[k]) for k in ("fjac", "ipvt", "qtf", "fvec")} == {
+        k: np.shape(theirs[k]) for k in ("fjac", "ipvt", "qtf", "fvec")
+    }
+    triangle, order = np.triu(info["fjac"].T[:2]), info["ipvt"] - 1
+    jacobian = np.stack([np.exp(-popt[1] * X), -popt[0] * X * np.exp(-popt[1] * X)], axis=1)[:, order]
+    np.testing.assert_allclose(triangle.T @ triangle, jacobian.T @ jacobian, rtol=1e-6)
+    np.testing.assert_allclose(triangle.T @ info["qtf"], jacobian.T @ info["fvec"], atol=1e-6)

@@ -155,8 +155,8 @@ def omit_nan(arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     return tuple(a[good] for a in arrays)
 
 
-def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | None:
-    """Return lower and upper bounds (d,) from SciPy's forms, None if all are infinite; the start must lie inside."""
+def as_limits(bounds: Any, d: int) -> tuple[Array, Array] | None:
+    """Lower and upper bounds (d,) from SciPy's forms; None if there are none, or all of them are infinite."""
     if bounds is None:
         return None
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
@@ -167,18 +167,28 @@ def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | No
         raise ValueError(f"bounds must be a pair (lower, upper), got {bounds!r}") from error
     if isinstance(lower, float) and isinstance(upper, float) and lower == -math.inf and upper == math.inf:
         return None
-    refuse_units("bounds", lower)
-    refuse_units("bounds", upper)
-    d = len(x0)
-    if any(np.ndim(b) and np.shape(b) != (d,) for b in (lower, upper)):
-        raise ValueError(f"bounds: lower and upper must be numbers or have {d} entries, as {name} has")
-    try:
-        lower = np.broadcast_to(np.asarray(lower, dtype=np.float64), (d,)).copy()
-        upper = np.broadcast_to(np.asarray(upper, dtype=np.float64), (d,)).copy()
-    except ValueError as error:
-        raise ValueError(f"bounds: lower and upper must be numbers or have {d} entries, as {name} has") from error
-    if np.isnan(lower).any() or np.isnan(upper).any():
-        raise ValueError("bounds must not be NaN; use -inf and inf for none")
+    found = []
+    for bound in (lower, upper):
+        refuse_units("bounds", bound)
+        try:
+            values = np.asarray(bound, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"bounds: lower and upper must be numbers, got {bound!r}") from error
+        if values.shape not in ((), (d,)):
+            raise ValueError(f"bounds: lower and upper must be numbers or have {d} entries, one per parameter")
+        if np.isnan(values).any():
+            raise ValueError("bounds must not be NaN or None; use -inf and inf for none")
+        found.append(np.broadcast_to(values, (d,)).copy())
+    free = np.isneginf(found[0]).all() and np.isposinf(found[1]).all()
+    return None if free else (found[0], found[1])
+
+
+def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | None:
+    """Return lower and upper bounds (d,) from SciPy's forms, None if all are infinite; the start must lie inside."""
+    pair = as_limits(bounds, len(x0))
+    if pair is None:
+        return None
+    lower, upper = pair
     crossed = np.flatnonzero(lower > upper)
     if len(crossed):
         i = crossed[0]
@@ -190,8 +200,6 @@ def limits(bounds: Any, x0: Array, name: str = "x0") -> tuple[Array, Array] | No
             f"Initial guess is outside of provided bounds: {name}[{i}] = {x0[i]} is outside its bounds "
             f"[{lower[i]}, {upper[i]}]; move the start inside"
         )
-    if np.isneginf(lower).all() and np.isposinf(upper).all():
-        return None
     return lower, upper
 
 

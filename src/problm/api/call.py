@@ -140,8 +140,8 @@ class Call:
         settings = Settings(
             space=self.space, acceptance="full" if self.full or self.plain else self.acceptance,
             nan_policy="raise" if self.nan_policy == "raise" else "reject", rng=self.rng,
-            underdetermined=self.plain and self.method != "lm", client=self.client, max_memory=self.max_memory,
-            begun=begun, callback=self.callback,
+            underdetermined=(self.plain and self.method != "lm") or self.method in ("trf", "dogbox"),
+            client=self.client, max_memory=self.max_memory, begun=begun, callback=self.callback,
             progress=self._progress(),
             options={**self.options, **self.tolerances, **as_scipy.evaluations(self.max_nfev)},
         )  # fmt: skip

@@ -16,6 +16,7 @@ from ..data.sources import is_stored
 from ..solver.result import Result
 from ..support.array_kinds import refuse_units
 from ..warnings import ConvergenceWarning
+from .arguments import as_limits
 from .call import Call
 from .curve import Curve, WholeCurve, points_of, shape_of, standard_deviations
 from .plain_curve import plain_fit
@@ -192,9 +193,12 @@ def fit(
     """Like `curve_fit`, but return the whole `problm.Result`; ``begun`` are steps already taken, if any."""
     if not callable(f):
         raise TypeError(f"f must be callable or a compiled model, got {type(f).__name__}")
-    _refuse(nan_policy, method, bounds, kwargs)
+    _refuse(nan_policy, kwargs)
     refuse_units("ydata", ydata)
     dim, names = _parameters(f, p0)
+    box = as_limits(bounds, dim)
+    if method == "lm" and box is not None:
+        raise ValueError("method='lm' does not support bounds: use 'trf' or 'problm'")
     compiled = hasattr(f, "curve_kernel")
     robust = kwargs.get("loss", "linear") != "linear"
     keywords = {"method": method or "problm", "bounds": bounds, **_minpack(kwargs)}
@@ -208,16 +212,17 @@ def fit(
         if compiled and jac is not None and not callable(jac):
             raise ValueError("jac: a compiled model has exact derivatives; leave jac out")
         if p0 is None:
-            p0 = _start(f, dim, bounds, list(sample(open_source(parts), 10_000, kwargs.get("rng", 0))), robust)
+            p0 = _start(f, dim, box, list(sample(open_source(parts), 10_000, kwargs.get("rng", 0))), robust)
         curve = Curve(f, jac, "stacked" if len(parts) - (sigma is not None) > 2 else "columns", sigma is not None)
         data: Any = tuple(parts)
         stored, whole = True, None
     else:
         points = points_of(xdata, ydata, sigma, convert=not compiled)
         points.check(nan_policy, check_finite)
-        _refuse_too_few(dim, points.n, method, bounds)
+        if box is None and method in (None, "lm"):
+            _refuse_too_few(dim, points.n)
         if p0 is None:
-            p0 = _start(f, dim, bounds, list(points.columns), robust)
+            p0 = _start(f, dim, box, list(points.columns), robust)
         curve = Curve(f, jac, shape_of(xdata, points), points.sigma is not None)
         whole = None if points.sliceable and "manifold" not in kwargs else WholeCurve(f, jac, points)
         data, stored = points.columns if whole is None else (), False
@@ -244,15 +249,13 @@ def fit_compiled(model: Any, data: Any, p0: Any, weighted: bool, *, stored: bool
     return result
 
 
-def _refuse(nan_policy: Any, method: str | None, bounds: Any, kwargs: dict[str, Any]) -> None:
+def _refuse(nan_policy: Any, kwargs: dict[str, Any]) -> None:
     if nan_policy == "propagate":
         raise ValueError("`nan_policy='propagate'` is not supported by this function.")
     if nan_policy not in (None, "raise", "omit"):
         raise ValueError(f"nan_policy must be one of {{None, 'raise', 'omit'}}, got {nan_policy!r}")
     if "args" in kwargs:
         raise ValueError("'args' is not a supported keyword argument: f(x, *params) gets nothing else")
-    if method == "lm" and _bounded(bounds):
-        raise ValueError("method='lm' does not support bounds: use 'trf' or 'problm'")
 
 
 def _minpack(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -265,23 +268,10 @@ def _minpack(kwargs: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _refuse_too_few(dim: int, n: int, method: str | None, bounds: Any) -> None:
+def _refuse_too_few(dim: int, n: int) -> None:
     """Raise as SciPy does: MINPACK needs at least as many points as parameters."""
-    if 1 < n < dim and method in (None, "lm") and not _bounded(bounds):
+    if 1 < n < dim:
         raise TypeError(f"The number of func parameters={dim} must not exceed the number of data points={n}")
-
-
-def _bounded(bounds: Any) -> bool:
-    if bounds is None:
-        return False
-    pair = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
-    if len(pair) != 2:
-        raise ValueError(f"bounds must be a pair (lower, upper), got {bounds!r}")
-    if all(isinstance(bound, float) for bound in pair):  # a tenth of NumPy's time
-        return bool(pair[0] != -math.inf or pair[1] != math.inf)
-    for bound in pair:
-        refuse_units("bounds", bound)
-    return not (np.isneginf(pair[0]).all() and np.isposinf(pair[1]).all())
 
 
 def _explains_nothing(residuals: Array, ydata: Any) -> bool:
@@ -297,10 +287,12 @@ def _infodict(result: Result) -> Infodict:
     info: Infodict = {"nfev": result.nfev, "njev": result.njev, "fvec": residuals, "result": result}
     jacobian = result.problem.jacobian(result.x) if residuals.size * len(result.x) <= _FACTOR_UP_TO else None
     if isinstance(jacobian, np.ndarray):
-        from scipy.linalg import qr
+        from scipy.linalg import lapack, qr
 
-        q, r, order = qr(jacobian.reshape(-1, len(result.x)), mode="economic", pivoting=True)
-        info |= {"fjac": r.T, "ipvt": order + 1, "qtf": q.T @ residuals.ravel()}
+        d = len(result.x)
+        (packed, tau), _, order = qr(jacobian.reshape(-1, d), mode="raw", pivoting=True)
+        turned = lapack.dormqr("L", "T", packed, tau, residuals.reshape(-1, 1), 64 * d)[0]
+        info |= {"fjac": packed.T, "ipvt": order + 1, "qtf": turned[:d, 0]}
     return info
 
 
@@ -331,14 +323,13 @@ def _parameters(f: Any, p0: Any) -> tuple[int, tuple[str, ...]]:
     return len(plain) - 1, tuple(p.name for p in plain[1:])
 
 
-def _start(f: Any, dim: int, bounds: Any, rows: list[NDArray[Any]], robust: bool) -> Array:
+def _start(f: Any, dim: int, box: tuple[Array, Array] | None, rows: list[NDArray[Any]], robust: bool) -> Array:
     if hasattr(f, "guess"):
         return np.asarray(f.guess(*rows[:2], **({"robust": True} if robust else {})), dtype=np.float64)
     start = np.ones(dim)
-    if bounds is None or not _bounded(bounds):
+    if box is None:
         return start
-    pair = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
-    lower, upper = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dim,)) for b in pair)
+    lower, upper = box
     both, below, above = np.isfinite(lower) & np.isfinite(upper), np.isfinite(lower), np.isfinite(upper)
     start = np.where(below & ~above, lower + 1.0, np.where(above & ~below, upper - 1.0, start))
     middle = 0.5 * (np.where(both, lower, 0.0) + np.where(both, upper, 0.0))
