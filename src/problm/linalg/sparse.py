@@ -315,12 +315,13 @@ class _Banded:
 
         d = matrix.shape[0]
         column = np.repeat(np.arange(d), np.diff(matrix.indptr))  # of a symmetric matrix, in either format
-        below = matrix.indices >= column
-        bands = np.zeros((_NARROW + 1, d))
-        bands[matrix.indices[below] - column[below], column[below]] = matrix.data[below]
+        below = matrix.indices - column
+        lower = below >= 0
+        bands = np.zeros((int(below.max(initial=0)) + 1, d))
+        bands[below[lower], column[lower]] = matrix.data[lower]
         bands[0] += damping if metric is None else damping * metric
         try:
-            factor = cholesky_banded(bands, lower=True)
+            factor = cholesky_banded(bands, lower=True, check_finite=False)  # NaN is no positive pivot
         except LinAlgError:
             return None
         return cls(factor) if float(factor[0].min(initial=1.0)) ** 2 > _LEAST_PIVOT else None
@@ -328,7 +329,7 @@ class _Banded:
     def solve(self, right: Array) -> Array:
         from scipy.linalg import cho_solve_banded
 
-        return np.asarray(cho_solve_banded((self._factor, True), right))
+        return np.asarray(cho_solve_banded((self._factor, True), right, check_finite=False))
 
 
 def factored(matrix: Any, damping: float = 0.0, metric: Array | None = None) -> tuple[Any, bool]:

@@ -86,7 +86,7 @@ class Run:
         """Distance to the minimum, in standard errors, after a last step that was taken because of its bound."""
         self.sample: Any = None
         """The rows that told what a step over all rows leaves (`problm.solver.short_end`)."""
-        self.start_squares: list[float] | None = None
+        self.start_squares: list[float] | Array | None = None
         """Squares of the sizes of the parameters at the start (`problm.solver.verification.perfect`)."""
         self.hidden: tuple[QuadraticModel | None, float] = (None, 0.0)
         """A model, and the distance that errors of its derivatives hide (`problm.solver.verification`)."""

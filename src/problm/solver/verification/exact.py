@@ -13,6 +13,8 @@ from .costs import Array
 
 _DIGITS = 1e-10
 _PERFECT = 1e-28
+_FEW = 100
+"""Number of parameters up to which Python's numbers take less time than NumPy's."""
 _FAR_START = 1e6
 """Size of a start, relative to all parameters at the end, that says nothing about theirs."""
 
@@ -20,14 +22,18 @@ _FAR_START = 1e6
 def perfect(run: Run, model: QuadraticModel) -> bool:
     """Whether residuals are only rounding errors: 1e-14 of what parameters as large as the start contribute to them,
     with the median over the parameters (at the edge of the model's domain a derivative may be infinite)."""
-    if run.start_squares is None:
-        run.start_squares = [size * size for size in _sizes_at_start(run)]
-    signal = list(map(mul, model.normal.hessian.diagonal().tolist(), run.start_squares))  # few: NumPy takes longer
-    least = model.cost * model.count / (_PERFECT * len(signal))
-    if not max(signal) >= least:
-        return False
-    signal.sort()
-    if not 0.5 * (signal[(len(signal) - 1) // 2] + signal[len(signal) // 2]) >= least:
+    squares, diagonal = run.start_squares, model.normal.hessian.diagonal()
+    if squares is None:
+        few = len(diagonal) <= _FEW
+        squares = [size * size for size in _sizes_at_start(run)] if few else sizes_at(run, run.start) ** 2
+        run.start_squares = squares
+    least = model.cost * model.count / (_PERFECT * len(diagonal))
+    if isinstance(squares, list):
+        signal = sorted(map(mul, diagonal.tolist(), squares))
+        middle = 0.5 * (signal[(len(signal) - 1) // 2] + signal[len(signal) // 2])
+    else:
+        middle = float(np.median(diagonal * squares))
+    if not middle >= least:
         return False
     there = model.normal.hessian.diagonal() * sizes_at(run, run.batch.theta) ** 2  # a start of 1e100 says nothing
     return bool(np.median(there) >= least)
