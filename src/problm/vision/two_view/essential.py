@@ -57,7 +57,7 @@ def essential_matrix(
     loss: str = "truncated",
     levels: int | None = None,
     starts: str = "minimal",
-    max_starts: int = 50_000,
+    max_starts: int = 100_000,
     confidence: float = 0.999,
     parameterization: str = "manifold",
     threads: int | None = None,

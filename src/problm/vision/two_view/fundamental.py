@@ -30,7 +30,7 @@ def fundamental_matrix(
     loss: str = "truncated",
     levels: int | None = None,
     starts: str = "minimal",
-    max_starts: int = 50_000,
+    max_starts: int = 100_000,
     confidence: float = 0.999,
     threads: int | None = None,
     rng: np.random.Generator | int | None = 0,

@@ -302,7 +302,7 @@ def _random_search(
     began = time.perf_counter()
     scales = np.geomspace(max(8.0 * threshold, 0.12 * pool.extent), threshold, 4)
     best: Candidate | None = None
-    again, done, most = 0, 0, max(options.max_starts // 5, 1)
+    again, done, most = 0, 0, max(options.max_starts // 10, 1)
     while done < most and time.perf_counter() - began < options.max_time:
         size = min(64, most - done)
         done += size

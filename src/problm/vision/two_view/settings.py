@@ -23,8 +23,9 @@ class SearchOptions:
 
     starts: str = "minimal"
     """``"minimal"`` or ``"random"`` (no RANSAC)."""
-    max_starts: int = 50_000
-    """Largest number of minimal samples; a fifth as many random starts, each of which costs about ten times as much."""
+    max_starts: int = 100_000
+    """Largest number of minimal samples; a tenth as many random starts, each of which costs about ten times as
+    much. Photographs with 10 % right matches need as many.."""
     confidence: float = 0.999
     """Probability of having drawn a sample without outliers, at which the search ends."""
     max_time: float = math.inf
