@@ -260,6 +260,33 @@ def test_partitions_that_do_not_fit_together():
         fit(problm.Partitions([lambda: x]))
 
 
+@pytest.mark.parametrize("kind", [object, str, bool, np.longdouble])
+def test_numbers_of_any_type(kind):
+    """Partitions are converted as arrays in memory are."""
+    x, y = part(0, 400)
+    column = (x > x.mean() if kind is bool else x).astype(kind)
+    halves = problm.Partitions([lambda a=a: (column[a : a + 200], y[a : a + 200]) for a in (0, 200)])
+
+    def line(t, x, y):
+        return t[0] * x + t[1] - y
+
+    found = problm.least_squares(line, [1.0, 0.0], data=halves).x
+    np.testing.assert_allclose(found, problm.least_squares(line, [1.0, 0.0], data=(column, y)).x, rtol=1e-8)
+
+
+def test_what_a_fit_would_drop_is_refused():
+    x, y = part(0, 400)
+    whole = np.arange(400)
+    for column, told in [
+        (np.ma.masked_less(x, x.mean()), "column 0 of a partition has masked values"),
+        (whole.astype("M8[s]"), "column 0 of a partition holds times"),
+        (np.full(400, "low"), "values that are not numbers"),
+        (whole, r"partition 1 are whole, real, those of the first are real, real; .* \.astype\(float\)"),
+    ]:
+        with pytest.raises(ValueError, match=told):
+            fit(problm.Partitions([lambda: (x, y), lambda column=column: (column, y)]))
+
+
 def test_shards_follow_the_workers():
     """Partitions stay where they are if shares are nearly even, newcomers take theirs, lost ones come alone."""
     assert shards_of([["a"], ["b"], ["a"], ["b"]], {"a", "b"}) == [Shard("a", [0, 2]), Shard("b", [1, 3])]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.array_kinds import refuse_units
+from ..support.array_kinds import as_numbers, refuse_units
 
 Array = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ def column(name: str, value: Any) -> NDArray[Any]:
     """Return numbers with rows along the first axis, also from lists, pandas, polars and PyArrow columns."""
     if type(value) is np.ndarray and value.dtype.char in "fd" and value.ndim:  # most of the time
         return value
-    array = _array(name, value)
+    array = as_numbers(name, value)
     if array.ndim == 0:
         raise ValueError(f"{name} must be an array with one row per residual, got the single value {value!r}")
     return array
@@ -48,47 +48,10 @@ def column(name: str, value: Any) -> NDArray[Any]:
 
 def numbers(name: str, value: Any) -> Array:
     """Return real numbers of any shape in double precision, from whatever `column` takes."""
-    array = value if type(value) is np.ndarray and value.dtype.kind == "f" else _array(name, value)
+    array = value if type(value) is np.ndarray and value.dtype.kind == "f" else as_numbers(name, value)
     if array.dtype.kind == "c":
         raise ValueError(f"{name} is complex, but real numbers are needed here")
     return array.astype(np.float64, copy=False)
-
-
-def _array(name: str, value: Any) -> NDArray[Any]:
-    """Numbers of a dtype that everything else takes."""
-    refuse_units(name, value)
-    if hasattr(value, "to_numpy") and not isinstance(value, np.ndarray):
-        value = (
-            value.to_numpy(zero_copy_only=False) if type(value).__module__.startswith("pyarrow") else value.to_numpy()
-        )
-    array = np.asarray(value)
-    if array.dtype.kind in "OUS":  # text of numbers, as the csv module reads them, is converted as by SciPy
-        try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{name} holds values that are not numbers (dtype {array.dtype}){_remedy(array)}"
-            ) from error
-    if array.dtype.kind == "b" or array.dtype.char == "g":
-        array = array.astype(np.float64)
-    if array.dtype.kind in "mM":
-        raise ValueError(f"{name} holds times (dtype {array.dtype}){_TIMES}")
-    if array.dtype.kind not in "fiuc":
-        raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
-    return array
-
-
-_TIMES = ": convert them to numbers in the unit of the fit, for example (t - t[0]) / np.timedelta64(1, 's')"
-
-
-def _remedy(array: NDArray[Any]) -> str:
-    """What to do with objects that are not numbers."""
-    first = array.ravel()[0] if array.size else None
-    if hasattr(first, "nominal_value"):
-        return ": pass their nominal values, and their standard deviations as sigma (of x: x_sigma of problm.fit)"
-    if hasattr(first, "isoformat") or hasattr(first, "mjd"):
-        return _TIMES.replace("(t - t[0])", "(np.array(t, 'M8[us]') - np.datetime64(t[0]))")
-    return f", such as {first!r:.40}"
 
 
 def columns(data: Any) -> tuple[NDArray[Any], ...]:

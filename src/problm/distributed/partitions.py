@@ -16,6 +16,7 @@ import numpy as np
 from ..data.columns import Columns, Source, row_bytes
 from ..data.partitions import Partition, Partitions
 from ..data.sources import open_source
+from ..support.array_kinds import as_numbers
 
 LEAST_BYTES = 1 << 20
 """Size up to which neighbours are joined: below, a call costs more than its rows."""
@@ -55,7 +56,7 @@ def loaded(partition: Partition) -> Columns:
     columns = partition() if callable(partition) else partition
     if not isinstance(columns, (tuple, list)) or not len(columns):
         raise TypeError(f"a partition must be a tuple of columns, got {type(columns).__name__}")
-    arrays = tuple(np.asarray(c) for c in columns)
+    arrays = tuple(as_numbers(f"column {i} of a partition", c) for i, c in enumerate(columns))
     lengths = {len(c) if c.ndim else -1 for c in arrays}
     if len(lengths) > 1 or -1 in lengths:
         raise ValueError(f"the columns of a partition must have one entry per row, got {[c.shape for c in arrays]}")

@@ -259,8 +259,16 @@ def _checked(seen: Sequence[Look]) -> Columns:
     shapes = [[(c.dtype.kind, c.shape[1:]) for c in first] for first in full]
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
-            raise ValueError(f"data: the columns of partition {i} are {shape}, those of the first {shapes[0]}")
+            raise ValueError(
+                f"data: the columns of partition {i} are {_told(shape)}, those of the first are {_told(shapes[0])}; "
+                "give a column the same type in all partitions, for example by .astype(float)"
+            )
     return full[0]
+
+
+def _told(shape: Sequence[tuple[str, tuple[int, ...]]]) -> str:
+    kinds = {"f": "real", "i": "whole", "u": "whole, unsigned", "c": "complex"}
+    return ", ".join(kinds.get(kind, kind) + (f" {rows}" if rows else "") for kind, rows in shape)
 
 
 def _with_threads(model: RowModel, threads: int) -> RowModel:

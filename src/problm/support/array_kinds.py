@@ -1,4 +1,4 @@
-"""Arrays that are more than their numbers: units and masks."""
+"""Arrays that are more than their numbers, or are none: units, masks, times, text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import sys
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+_TIMES = ": convert them to numbers in the unit of the fit, for example (t - t[0]) / np.timedelta64(1, 's')"
 
 
 def refuse_units(name: str, value: Any) -> None:
@@ -30,3 +33,40 @@ def refuse_units(name: str, value: Any) -> None:
         hidden = getattr(value, "mask", None)
     if hidden is not None and np.any(hidden):
         raise ValueError(f"{name} has masked values: leave these rows out of all arrays, or fill them")
+
+
+def as_numbers(name: str, value: Any) -> NDArray[Any]:
+    """Numbers of a dtype that everything else takes, also from lists, pandas, polars and PyArrow columns.
+
+    Raises for units, masks, times, and what is not numbers.
+    """
+    refuse_units(name, value)
+    if hasattr(value, "to_numpy") and not isinstance(value, np.ndarray):
+        value = (
+            value.to_numpy(zero_copy_only=False) if type(value).__module__.startswith("pyarrow") else value.to_numpy()
+        )
+    array = np.asarray(value)
+    if array.dtype.kind in "OUS":  # text of numbers, as the csv module reads them, is converted as by SciPy
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name} holds values that are not numbers (dtype {array.dtype}){_remedy(array)}"
+            ) from error
+    if array.dtype.kind == "b" or array.dtype.char == "g":
+        array = array.astype(np.float64)
+    if array.dtype.kind in "mM":
+        raise ValueError(f"{name} holds times (dtype {array.dtype}){_TIMES}")
+    if array.dtype.kind not in "fiuc":
+        raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
+    return array
+
+
+def _remedy(array: NDArray[Any]) -> str:
+    """What to do with objects that are not numbers."""
+    first = array.ravel()[0] if array.size else None
+    if hasattr(first, "nominal_value"):
+        return ": pass their nominal values, and their standard deviations as sigma (of x: x_sigma of problm.fit)"
+    if hasattr(first, "isoformat") or hasattr(first, "mjd"):
+        return _TIMES.replace("(t - t[0])", "(np.array(t, 'M8[us]') - np.datetime64(t[0]))")
+    return f", such as {first!r:.40}"
