@@ -5,11 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from problm.linalg.box import minimum_in_box
+from problm.linalg.dense import solve_unit
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.integers(1, 8), st.integers(0, 2**32 - 1), st.sampled_from([1e-3, 0.3, 1.0]))
-def test_no_coordinate_can_move_downwards(d, seed, independence):
+@given(st.integers(1, 8), st.integers(0, 2**32 - 1), st.sampled_from([1e-3, 0.3, 1.0]), st.booleans())
+def test_no_coordinate_can_move_downwards(d, seed, independence, by_user):
     """At the minimum the slope vanishes, or points out of the box (Karush, Kuhn, Tucker)."""
     rng = np.random.default_rng(seed)
     columns = rng.standard_normal((3 * d, 1)) + independence * rng.standard_normal((3 * d, d))
@@ -17,7 +18,11 @@ def test_no_coordinate_can_move_downwards(d, seed, independence):
     matrix, gradient = columns.T @ columns, 3.0 * rng.standard_normal(d)
     low, high = -rng.exponential(size=d) * rng.integers(0, 2, d), rng.exponential(size=d)
     high[rng.random(d) < 0.2] = np.inf
-    y = minimum_in_box(matrix, gradient, low, high)
+
+    def solve(moving, right):
+        return solve_unit(matrix[np.ix_(moving, moving)], right)[0]
+
+    y = minimum_in_box(matrix, gradient, low, high, solve if by_user else None)
     assert np.all((low <= y) & (y <= high))
     slope = gradient + matrix @ y
     inwards = np.where(y <= low, np.minimum(slope, 0.0), np.where(y >= high, np.maximum(slope, 0.0), slope))
