@@ -295,6 +295,26 @@ def test_fixed_images_stay_and_shared_intrinsics_stay_shared():
     assert fit.problem.dim == 3 * 6 + 2
 
 
+@pytest.mark.parametrize("cameras", [2, 5])
+@pytest.mark.parametrize("few", [500, 1])
+def test_intrinsics_of_single_cameras_are_fixed(monkeypatch, cameras, few):
+    """Shared cameras and cameras of one image, with a dense matrix and with blocks."""
+    monkeypatch.setattr("problm.vision.bundle.problem.FEW_PARAMETERS", few)
+    start = perturbed(scene(C=5, P=60, cameras=cameras))
+    fit = bundle_adjustment(start, fixed_cameras=[1], intrinsics=["focal"])
+    assert fit.result.success
+    assert fit.problem.dim == 5 * 6 + cameras - 1
+    assert fit.model.intrinsics[1].params == start.intrinsics[1].params
+    assert fit.model.intrinsics[0].params[0] != start.intrinsics[0].params[0]
+    # Every focal length but the fixed one is at its minimum.
+    for k, camera in enumerate(start.intrinsics):
+        for share in (1.0 - 1e-4, 1.0 + 1e-4) if k != 1 else ():
+            moved = fit.model.intrinsics[k].params
+            others = [*fit.model.intrinsics]
+            others[k] = Intrinsics(camera.model, (moved[0] * share, *moved[1:]))
+            assert bundle_adjustment(replace(fit.model, intrinsics=tuple(others)), intrinsics="fixed").cost > fit.cost
+
+
 def test_an_image_twice_in_a_track():
     truth = scene(C=3, P=30, missing=0.0)
     rows = np.column_stack([truth.image, np.repeat(np.arange(30), 3), truth.xy])
@@ -399,6 +419,8 @@ def test_bad_input_is_named():
         bundle_adjustment(truth, fixed_images=[7])
     with pytest.raises(TypeError, match=r"fixed_images must be a collection.*\[0\].*got 0"):
         bundle_adjustment(truth, fixed_images=0)
+    with pytest.raises(ValueError, match=r"fixed_cameras must be numbers of cameras from 0 to 0, got 1"):
+        bundle_adjustment(truth, fixed_cameras=[1])
     with pytest.raises(ValueError, match="did you mean 'focal'"):
         bundle_adjustment(truth, intrinsics=["focall"])
     with pytest.raises(ValueError, match="nothing to estimate"):

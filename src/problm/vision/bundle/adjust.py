@@ -125,6 +125,7 @@ def bundle_adjustment(
     *,
     intrinsics: str | Sequence[str] = "free",
     fixed_images: Collection[int] = (),
+    fixed_cameras: Collection[int] = (),
     loss: str | Loss = "linear",
     f_scale: float = 1.0,
     positions: ArrayLike | None = None,
@@ -145,6 +146,8 @@ def bundle_adjustment(
         estimate: ``focal``, ``distortion``, ``principal_point``.
     fixed_images
         Numbers of images whose pose is fixed. None is needed to fix the gauge: see `problm.vision.bundle.problem`.
+    fixed_cameras
+        Numbers of cameras, in the order of ``model.intrinsics``, whose intrinsics are known and stay as they are.
     loss, f_scale
         Robust loss on each observation's distance in pixels, and its scale in pixels.
     positions, position_sigma
@@ -194,11 +197,8 @@ def bundle_adjustment(
             "problm.read_bal or Reconstruction.from_arrays"
         )
     images = len(model.rotations)
-    if isinstance(fixed_images, str) or not isinstance(fixed_images, Collection):
-        raise TypeError(f"fixed_images must be a collection of numbers of images, such as [0], got {fixed_images!r}")
-    bad = [i for i in fixed_images if not (isinstance(i, (int, np.integer)) and 0 <= i < images)]
-    if bad:
-        raise ValueError(f"fixed_images must be numbers of images from 0 to {images - 1}, got {bad[0]!r}")
+    _refuse_numbers("images", fixed_images, images)
+    _refuse_numbers("cameras", fixed_cameras, len(model.intrinsics))
     the_loss = as_loss(loss, f_scale)
     priors = None if positions is None else PositionPriors(positions, position_sigma, images)
     if priors is not None and not fixed_images:
@@ -207,6 +207,7 @@ def bundle_adjustment(
         model,
         free=_groups(intrinsics),
         fixed_images=fixed_images,
+        fixed_cameras=fixed_cameras,
         loss=the_loss,
         threads=threads or available_threads(),
         rng=rng,
@@ -235,6 +236,15 @@ def bundle_adjustment(
         result,
         problem,
     )
+
+
+def _refuse_numbers(kind: str, fixed: Collection[int], count: int) -> None:
+    """Raise unless these are numbers of things of which there are so many."""
+    if isinstance(fixed, str) or not isinstance(fixed, Collection):
+        raise TypeError(f"fixed_{kind} must be a collection of numbers of {kind}, such as [0], got {fixed!r}")
+    bad = [i for i in fixed if not (isinstance(i, (int, np.integer)) and 0 <= i < count)]
+    if bad:
+        raise ValueError(f"fixed_{kind} must be numbers of {kind} from 0 to {count - 1}, got {bad[0]!r}")
 
 
 def _in_batches(options: dict[str, Any]) -> bool:

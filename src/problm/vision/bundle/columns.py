@@ -28,8 +28,11 @@ class CameraColumns:
     dim: int
     priors: PositionPriors | None = None
 
-    def _parameters(self, model: Reconstruction, free: set[str], fixed: set[int]) -> None:
-        """Number the free columns: by image its pose and the intrinsics that it alone has, then shared intrinsics."""
+    def _parameters(self, model: Reconstruction, free: set[str], fixed: set[int], known: set[int]) -> None:
+        """Number the free columns: by image its pose and the intrinsics that it alone has, then shared intrinsics.
+
+        ``fixed`` are images and ``known`` cameras that stay as they are.
+        """
         images = len(model.rotations)
         self._camera = np.ascontiguousarray(model.camera, dtype=np.int64)
         self._distortion = np.array([DISTORTIONS.index(MODELS[c.model].distortion) for c in model.intrinsics])
@@ -57,16 +60,18 @@ class CameraColumns:
                 self._tangent[i, :6] = np.arange(d, d + 6)
                 self._width[i] = 6
                 d += 6
-            if sharing[self._camera[i]] == 1:
+            if sharing[self._camera[i]] == 1 and self._camera[i] not in known:
                 d = self._number(model.intrinsics[self._camera[i]], np.array([i]), places, d)
             self._split[i] = self._width[i]
             end_node(d, np.array([i]), 0)
-        for k in np.flatnonzero(sharing > 1):
+        for k in np.setdiff1d(np.flatnonzero(sharing > 1), list(known)):
             mine = used[self._camera[used] == k]
             d = self._number(model.intrinsics[k], mine, places, d)
             end_node(d, mine, 1)
         if d == 0:
-            raise ValueError("fixed_images, intrinsics: there is nothing to estimate; free an image or intrinsics")
+            raise ValueError(
+                "fixed_images, fixed_cameras, intrinsics: there is nothing to estimate; free an image or intrinsics"
+            )
         self.dim, self._offset = d, np.array(offset)
 
     def _number(self, camera: Intrinsics, mine: Index, places: set[int], d: int) -> int:

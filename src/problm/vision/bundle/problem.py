@@ -76,6 +76,8 @@ class BundleProblem(CameraColumns, SummedProblem):
         Groups of intrinsics to estimate: any of ``focal``, ``principal_point``, ``distortion``.
     fixed_images
         Images whose pose is fixed.
+    fixed_cameras
+        Cameras whose intrinsics are fixed.
     loss
         Robust loss on each observation's error in pixels.
     threads, rng
@@ -102,6 +104,7 @@ class BundleProblem(CameraColumns, SummedProblem):
         *,
         free: Collection[str] = ("focal", "distortion"),
         fixed_images: Collection[int] = (),
+        fixed_cameras: Collection[int] = (),
         loss: Loss | None = None,
         threads: int = 1,
         rng: np.random.Generator | int | None = 0,
@@ -117,7 +120,7 @@ class BundleProblem(CameraColumns, SummedProblem):
         self._threads = threads
         self._scale2 = self.loss.scale**2
         self._tracks(model)
-        self._parameters(model, set(free), set(fixed_images))
+        self._parameters(model, set(free), set(fixed_images), set(fixed_cameras))
         self.priors = None if priors is None else priors.without(self.free_images)
         self.pattern = self._blocks(sparse)
         if self.pattern is not None:
