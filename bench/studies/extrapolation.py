@@ -2,9 +2,10 @@
 
     PROBLM_DATA=... python -m bench.studies.extrapolation [--seeds 5] [-o bench/results]
 
-Robust fits of two curves with a fifth of outliers, 10^5 points, and the problems of NIST's StRD from both starts, all
-at the default settings. A trial over all rows and a linearisation count one pass each. Counts do not depend on the
-machine; rows whose two solves end in different minima (costs that differ by more than 1e-8) are left out, and counted.
+Robust fits of two curves, as NumPy functions, with a fifth of outliers, 20,000 points, and the problems of NIST's StRD
+from both starts, all at the default settings. A trial over all rows and a linearisation count one pass each. Counts do
+not depend on the machine; rows whose two solves end in different minima (costs that differ by more than 1e-8) are left
+out, and counted.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CURVES: dict[str, tuple[str, tuple[float, float], list[float], list[float]]] = {
 Solve = Callable[[], problm.Result]
 
 
-def robust(seeds: int, n: int = 100_000) -> Iterator[tuple[str, Solve]]:
+def robust(seeds: int, n: int = 20_000) -> Iterator[tuple[str, Solve]]:
     """Curves with noise of 0.2 and a fifth of the points displaced by the height of the curve."""
     for name, (text, span, truth, start) in CURVES.items():
         model = problm.formula(text)
@@ -54,7 +55,7 @@ def robust(seeds: int, n: int = 100_000) -> Iterator[tuple[str, Solve]]:
                 options: dict[str, Any] = {"loss": loss, "f_scale": 0.6, "rng": seed, "threads": 1}
                 yield (
                     f"{name}, {loss}",
-                    lambda x=x, y=y, model=model, start=start, o=options: fit(model, x, y, start, **o),
+                    lambda x=x, y=y, f=model.__call__, start=start, o=options: fit(f, x, y, start, **o),
                 )
 
 

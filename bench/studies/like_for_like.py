@@ -42,6 +42,8 @@ REPEATS, MOST_REPEATS, LEAST_SECONDS = 8, 200, 0.4
 long one often enough that other work on the machine, which slows passes over large arrays by half, misses one of them.
 """
 Call = Callable[..., Any]
+ROBUST: dict[str, Any] = {"loss": "cauchy", "f_scale": 0.5}
+"""A robust loss and its scale, 1.7 times the noise."""
 CURVES = {
     "exponential": problems.exponential,
     "double Gaussian + line": problems.double_gaussian,
@@ -58,6 +60,10 @@ def curves(sizes: list[int]) -> Iterator[tuple[str, int, list[Call]]]:
             yield (
                 f"curve: {name}", n,
                 [lambda m=model, d=made.data, s=s, **o: fit(m, *d, s, threads=1, **o) for s in made.starts],
+            )  # fmt: skip
+            yield (
+                f"curve: {name}, {ROBUST['loss']} loss", n,
+                [lambda m=model, d=made.data, s=s, **o: fit(m, *d, s, threads=1, **ROBUST, **o) for s in made.starts],
             )  # fmt: skip
 
 

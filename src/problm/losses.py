@@ -171,6 +171,11 @@ class Loss:
         value, weight = self.function(squared_norm / s2)
         return 0.5 * s2 * value, weight
 
+    def curvature(self, squared_norm: Array) -> Array:
+        """``rho''`` of blocks with the given ``||r||**2``, shape (k,); only of a loss by name."""
+        made: Array = RULES[self.name].curvature(squared_norm / self.scale**2, np)
+        return made
+
     def cost(self, squared_norm: Array) -> Array:
         """Cost of blocks with the given ``||r||**2``, shape (k,)."""
         if self.code == 0:

@@ -131,7 +131,7 @@ def plain_fit(
 def _limits(n: int) -> tuple[float, ...]:
     """As of `problm.solver.compiled.advance.propose`, with the default options of `problm.curve_fit`."""
     most = float(Options.max_iter - 1)
-    return rules.SMALL_CHANGE, 0.0, DIGITS, DIGITS**2, REFINE, NEAR, most, last_digits(n), 0.0
+    return rules.SMALL_CHANGE, 0.0, DIGITS, DIGITS**2, REFINE, NEAR, most, last_digits(n), 0.0, math.inf
 
 
 def looks_linear(f: Callable[..., Any], x: Array, theta: Array) -> bool:

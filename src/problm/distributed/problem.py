@@ -173,6 +173,10 @@ class DistributedProblem(Modelled[RowModel]):
         request = self.request(theta, starts=local, length=length, second=second)
         return Runs.concatenated([part for part in self.ask(shards.runs, request) if part is not None])
 
+    @property
+    def creep(self) -> float:  # type: ignore[override]
+        return self._head.creep
+
     def second_order(self, theta: Theta) -> tuple[Normal, Array] | None:
         if self._head.second_order(theta) is None:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..jit.addresses import ENCODE, MOVE
 from ..kernels.kernel import CHUNK, Kernel, address_of, describe, loadable, loadable_type
 from ..kernels.second_order import SecondOrder
 from ..linalg.normal import Normal, Runs
-from ..solver.problem import JUMP, Theta
+from ..solver.problem import CREEP, JUMP, Theta
 from ..support.digest import digest
 from .sampled import SampledProblem
 
@@ -126,6 +127,10 @@ class CompiledProblem(SampledProblem):
         if made is None:
             return self.kernel.linearize_runs(self._point(theta), self._everything(), starts, length)
         return made.runs(theta, self._everything(), starts, length, self.kernel.threads)
+
+    @property
+    def creep(self) -> float:  # type: ignore[override]
+        return math.inf if self._second() is None else CREEP
 
     def second_order(self, theta: Theta) -> tuple[Normal, Array] | None:
         made = self._second()

@@ -5,13 +5,14 @@
 the function returns all residuals at once, as in SciPy, and no batch can be drawn; ``whole`` passes all rows of the
 data in every call (`problm.problems.row_wise`).
 
-If rows are passed in chunks, a trial on all rows evaluates them in one call, which takes the same time, and the
-linearisation that follows at the same point evaluates them in chunks. A row-wise function gives the same values.
+A trial on all rows evaluates them in one call, and the linearisation that follows at the same point in chunks. A
+row-wise function gives the same values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from sys import getrefcount
@@ -22,13 +23,14 @@ from numpy.typing import NDArray
 
 from ..linalg.cholesky_compiled import at_hand
 from ..linalg.normal import Normal
-from ..losses import Loss
+from ..losses import USER_CODE, Loss
 from ..sampling.columns import SampledColumns
 from ..sampling.order import RandomOrder
-from ..solver.problem import Problem, Theta
-from ..support.caller import UNDEFINED, as_called, undefined
+from ..solver.problem import STRONG_CREEP, Problem, Theta
+from ..support.caller import OURS, UNDEFINED, as_called, undefined
 from ..support.digest import code_digest, digest
 from ..support.products import dot, times
+from .bend import bent
 from .differences import Differences
 from .row_wise import Comparison
 from .sparse import as_dense, as_sparse, is_sparse, sparse_sums
@@ -38,23 +40,14 @@ Rows = tuple[NDArray[Any], ...]
 _DOUBLE = np.dtype(np.float64)
 
 
-def _references(call: Callable[[], Any]) -> int:
-    r = call()
-    return getrefcount(r)
-
-
-_OURS = _references(lambda: np.empty(1))
-"""Reference count of an array that only the caller of a function holds; it depends on the version of Python."""
-
-
 class FunctionProblem(Problem):
     """Residual blocks computed by a NumPy function.
 
     Parameters
     ----------
     fun, jac
-        As above; ``jac`` may be ``"2-point"``, ``"3-point"`` or ``"cs"`` (complex step).
-        A Jacobian of a function without data may be sparse, or a ``LinearOperator``.
+        As above; ``jac`` may be ``"2-point"``, ``"3-point"`` or ``"cs"`` (complex step). A Jacobian of a function
+        without data may be sparse, or a ``LinearOperator``.
     data
         Arrays with N rows each. If empty, ``fun(theta)`` returns all residuals, and ``total`` is the number of blocks.
     whole
@@ -88,6 +81,7 @@ class FunctionProblem(Problem):
         self.fun, self.loss = fun, loss
         self._call = as_called(fun)
         self.robust = not loss.is_linear
+        self.creep = STRONG_CREEP if self.robust and loss.code != USER_CODE else math.inf
         self._given = jac if callable(jac) else None
         self.jac = as_called(jac) if callable(jac) else None
         self.dim = dim
@@ -105,7 +99,7 @@ class FunctionProblem(Problem):
         self.by_differences = not callable(jac) and self.differences.scheme != "cs"
         self._last = None if known is None else (known[0], 0, self.n, 0, self.n, known[1])
         # About 1 MiB of Jacobian and temporaries per chunk. A quarter of it fits in the second-level cache but takes a
-        # fifth longer, because of more calls (measured, N = 10^4 to 10^6); four times as much is slower again.
+        # fifth longer, because of more calls (N = 10^4 to 10^6); four times as much is slower again.
         self.chunk = self.n if whole else max(256, 131072 // (components * (dim + 4)))
         # As many equations as unknowns may have an exact solution, which the scaling of the compiled solver rounds.
         self._cholesky = at_hand(dim) if self.n * components > dim else None
@@ -115,9 +109,8 @@ class FunctionProblem(Problem):
             self._comparison = Comparison(self._residuals, self.data.columns, components, self.chunk)
 
     few = 40_000
-    """Number of rows up to which batches save nothing, as calls, drawing and judging take as long as thousands of rows.
-    With batches four of the twelve models of `bench.studies.scipy_calls` were slower than MINPACK at 30,000 rows, none
-    at 50,000; with all rows none was. Parameters get all their digits up to the same number."""
+    """Number of rows up to which batches save nothing. With batches four of the twelve models of
+    `bench.studies.scipy_calls` were slower than MINPACK at 30,000 rows, none at 50,000; with all rows none was."""
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         if self._in_one_call and lo == 0 and hi == self.n and self.journal is None:
@@ -138,6 +131,16 @@ class FunctionProblem(Problem):
             self._note(k, total)
         assert isinstance(total, Normal)
         return total
+
+    def second_order(self, theta: Theta) -> tuple[Normal, Array] | None:
+        return bent(self._parts(theta), self.loss, self.components) if self.creep < math.inf else None
+
+    def _parts(self, theta: Theta) -> Iterator[tuple[Normal, Array, Array]]:
+        """Sums, residuals and transposed Jacobian of each chunk of all rows."""
+        for _, _, rows in self._chunks(0, self.n):
+            r = self._residuals(theta, rows)
+            jacobian = self._jacobian(theta, rows, r)
+            yield self._sums(r, jacobian, False, None), r, jacobian
 
     def costs(self, theta: Theta, lo: int, hi: int) -> Array:
         costs = np.empty(hi - lo)
@@ -191,10 +194,8 @@ class FunctionProblem(Problem):
         """Triangular factor of the weighted [J r] of the blocks at positions [lo, hi), (d + 1, d + 1)."""
         triangle: Any = np.zeros((0, self.dim + 1))
         for _, _, rows in self._chunks(lo, hi):
-            residuals = self._residuals(theta, rows)
-            columns = np.vstack([as_dense(self._jacobian(theta, rows, residuals)), residuals])
-            if not self.loss.is_linear:
-                columns *= np.sqrt(self._weights(residuals))
+            r = self._residuals(theta, rows)
+            columns = np.vstack([as_dense(self._jacobian(theta, rows, r)), r]) * self._roots(r)
             triangle = np.linalg.qr(np.vstack([triangle, columns.T]), mode="r")
         return np.asarray(triangle)
 
@@ -202,9 +203,7 @@ class FunctionProblem(Problem):
         sums = np.zeros((root.shape[1], root.shape[1]))
         for _, _, rows in self._chunks(lo, hi):
             residuals = self._residuals(theta, rows)
-            white = root.T @ as_dense(self._jacobian(theta, rows, residuals))
-            if not self.loss.is_linear:
-                white *= np.sqrt(self._weights(residuals))
+            white = (root.T @ as_dense(self._jacobian(theta, rows, residuals))) * self._roots(residuals)
             squares = np.einsum("rk,rk->k", white, white).reshape(-1, self.components).sum(axis=1)
             sums += (white * np.repeat(squares, self.components)) @ white.T
         return sums
@@ -222,10 +221,9 @@ class FunctionProblem(Problem):
         for _, _, rows in self._chunks(lo, hi):
             residuals = self._residuals(theta, rows)
             change = as_dense(self._jacobian(theta, rows, residuals, 2.0) - self._jacobian(theta, rows, residuals))
-            if not self.loss.is_linear:
-                root = np.sqrt(self._weights(residuals))
-                change *= root
-                residuals = residuals * root
+            root = self._roots(residuals)
+            change *= root
+            residuals = residuals * root
             squares += np.einsum("ij,ij->i", change, change)
             gradient += times(change, residuals)
         return np.sqrt(squares), gradient
@@ -310,7 +308,7 @@ class FunctionProblem(Problem):
             r = self._call(theta, *rows)
         except UNDEFINED as error:
             return undefined(error, k * self.components)
-        if type(r) is np.ndarray and (r.base is not None or getrefcount(r) > _OURS):
+        if type(r) is np.ndarray and (r.base is not None or getrefcount(r) > OURS):
             r = r.copy()  # the function may keep it and reuse it in the next call
         if type(r) is np.ndarray and r.dtype is _DOUBLE and r.shape == (k,) and self.components == 1:
             return r
@@ -353,9 +351,11 @@ class FunctionProblem(Problem):
             raise ValueError(f"jac returned shape {j.shape} for {k} rows of data, expected {want}")
         return j.reshape(-1, self.dim).T
 
-    def _weights(self, residuals: Array) -> Array:
-        """Weights of the residuals by the loss of their blocks, (k * p,)."""
-        return np.repeat(self.loss.cost_and_weight(self._squares(residuals))[1], self.components)
+    def _roots(self, residuals: Array) -> Array | float:
+        """Square roots of the weights of the residuals by the loss of their blocks, (k * p,)."""
+        if not self.robust:
+            return 1.0
+        return np.sqrt(np.repeat(self.loss.cost_and_weight(self._squares(residuals))[1], self.components))
 
     def _cost_of(self, residuals: Array) -> float:
         """Sum of the costs of some blocks."""

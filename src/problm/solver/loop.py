@@ -41,7 +41,7 @@ from .problem import Problem, Theta
 from .result import Result, Status
 from .run import Run, Stop
 from .termination import TOLERANCE
-from .verification import follow_valley, hidden_by_errors, leave_saddle, made_up, perfect, settled, verified
+from .verification import follow_valley, hidden_by_errors, leave_saddle, made_up, newton, perfect, settled, verified
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -157,7 +157,12 @@ class Loop(Run):
             return None  # steps along the noise of forward differences would lead astray
         if not full and self.uninformed(system):
             return None  # parameters that few rows of this batch inform would move by noise
-        if (status := self.finished(system)) is not None:
+        status = self.finished(system)
+        if full and newton.pays(self, system, status):
+            ended = newton.finish(self)
+            self.linearize()
+            return Status.GRADIENT if ended else None
+        if status is not None:
             return None if full and (self.look_closer() or (self.verified and follow_valley(self))) else status
         if self.options.max_iter == 0:
             return Status.MAX_ITER  # only the start is evaluated

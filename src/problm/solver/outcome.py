@@ -259,7 +259,11 @@ def _distance(run: Run) -> float:
     """Distance to the minimum over all residuals, in standard errors; NaN if unknown."""
     if not run.batch.full:
         return math.nan
-    return run.termination.distance(run.system) if run.bound is None else run.bound
+    if run.bound is not None:
+        return run.bound
+    if run.distance is not None and run.distance[0] is run.batch.theta:
+        return run.distance[1]
+    return run.termination.distance(run.system)
 
 
 def _certificate(run: Run, status: Status, distance: float) -> str:

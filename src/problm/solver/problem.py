@@ -26,6 +26,9 @@ Theta = Any
 """A point: an array of shape (d,), or whatever a manifold's `retract` takes and returns."""
 JUMP = 0.25
 """Share of all blocks from which a batch goes to all blocks, unless the problem overrides it."""
+CREEP, STRONG_CREEP = 0.1, 0.6
+"""`Problem.creep` if a pass with second derivatives takes at most 1.6 times as long as one without, and if a step takes
+two of them."""
 FEW = 10_000
 """Number of residual blocks up to which a pass over all of them is cheap for any problem."""
 
@@ -126,6 +129,10 @@ class Problem:
         """Sums over runs of ``length`` consecutive blocks in the user's order, which begin at ``starts`` (m,); with
         second derivatives along the retraction, if they are known and ``second`` is set."""
         raise NotImplementedError(f"{type(self).__name__} does not evaluate runs of rows")
+
+    creep: float = math.inf
+    """Contraction by Gauss-Newton steps of a robust fit from which on passes with second derivatives take less time
+    (`problm.solver.verification.newton`); inf: they are not known."""
 
     def second_order(self, theta: Theta) -> tuple[Normal, Array] | None:
         """Sums over all blocks, and what the second derivatives of the cost (d, d) have besides the Gauss-Newton

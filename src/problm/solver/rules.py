@@ -103,6 +103,11 @@ def contraction(decrement: float, last: float) -> float:
     return math.sqrt(decrement / last) if last > 0.0 and decrement > 0.0 else 0.0
 
 
+def creeps(most: float, decrement: float, last: float, cost: float) -> bool:
+    """Whether short Gauss-Newton steps leave more than this share of the way, so that Newton steps take less time."""
+    return last <= SHORT_WAY * cost and contraction(decrement, last) > most
+
+
 def gradient_vanishes(decrement: float, cost: float, gtol: float, last: float) -> bool:
     """Whether the cosine between residuals and tangent space is below gtol.
 
@@ -166,6 +171,6 @@ def is_flat(reach: float, cost: float, count: int) -> bool:
 
 COMPILED: tuple[Callable[..., Any], ...] = (
     first_radius, next_radius, lowers_cost, model_agrees, is_plain, lost_in_rounding, is_hopeless, contraction,
-    gradient_vanishes, is_last_size, left_by_last_step, mixed, one_step_left, hardly_changes, is_short,
+    creeps, gradient_vanishes, is_last_size, left_by_last_step, mixed, one_step_left, hardly_changes, is_short,
 )  # fmt: skip
 """The rules that `problm.solver.compiled.advance` compiles."""

@@ -25,7 +25,7 @@ from .growth import Growth
 from .information import Information
 from .options import Options
 from .policies.acceptance import Acceptance, FullBatch, Holdout
-from .problem import Problem, Theta
+from .problem import CREEP, Problem, Theta
 from .result import History, State, Status
 from .termination import Termination
 
@@ -90,6 +90,13 @@ class Run:
         """Squares of the sizes of the parameters at the start (`problm.solver.verification.perfect`)."""
         self.hidden: tuple[QuadraticModel | None, float] = (None, 0.0)
         """A model, and the distance that errors of its derivatives hide (`problm.solver.verification`)."""
+        self.creep = problem.creep if problem.robust and not isinstance(self.damping, Tenfold) else math.inf
+        self.newton_after = 0
+        self.not_convex: Theta = None
+        """Number of iterations from which on Newton steps may be taken where steps ``creep``, and the point from which
+        they led nowhere (`problm.solver.verification.newton`)."""
+        self.distance: tuple[Theta, float] | None = None
+        """A point, and its distance from the minimum in standard errors by the second derivatives of the cost."""
         self.escapes = 0
         """Number of saddle points left so far."""
         self.compiled = problem.for_compiled_loop() if self._unobserved() else None
@@ -125,11 +132,11 @@ class Run:
         self.batch.move(point)
 
     def extrapolated(self, system: QuadraticModel) -> Extrapolation | None:
-        """The next step extrapolated from the last two over all rows, unless the problem learns curvature itself or the
-        damping is the paper's; and the decrement that counts for its contraction."""
+        """The next step extrapolated from the last two over all rows, unless Newton steps are possible, the problem
+        learns curvature itself or the damping is the paper's; and the decrement that counts for its contraction."""
         if self.last is None or self.last[0] is not self.batch.theta or not self.batch.full or self.problem.learns:
             return None
-        if isinstance(self.damping, Tenfold):
+        if self.creep <= CREEP or isinstance(self.damping, Tenfold):
             return None
         found = system.extrapolated(*self.last[1:])
         if found is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Iterator
 from functools import partial
+from sys import getrefcount
 from types import CodeType
 from typing import Any
 
@@ -65,3 +66,12 @@ def names_in(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from names_in(constant)
+
+
+def _references(call: Callable[[], Any]) -> int:
+    r = call()
+    return getrefcount(r)
+
+
+OURS = _references(lambda: np.empty(1))
+"""Reference count of an array that only the caller of a function holds; it depends on the version of Python."""

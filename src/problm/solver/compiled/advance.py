@@ -24,12 +24,13 @@ from ...linalg.cholesky_compiled import extrapolated, reduce, within
 from ...linalg.normal import Normal
 from ...linalg.quadratic import QuadraticModel
 from ..damping import TrustRegion
-from ..problem import Theta
+from ..problem import CREEP, Theta
 from ..rules import (
     COMPILED,
     FACTOR,
     MOST_TRIALS,
     SMALL_CHANGE,
+    creeps,
     first_radius,
     gradient_vanishes,
     hardly_changes,
@@ -81,7 +82,8 @@ def propose(  # type: ignore[no-untyped-def]
     sizes : (d,) the point; ones on a manifold.
     limits : ftol, xtol, gtol and left of `problm.solver.termination.Termination`, the smallest pivot of the scaled
         Cholesky factor, the decrease relative to the cost below which steps are extrapolated, the largest number of
-        steps to try, the tolerance of a last step that is taken because of its bound, and ftol if the user gave it.
+        steps to try, the tolerance of a last step that is taken because of its bound, ftol if the user gave it, and
+        the contraction from which on steps creep.
     gradient, hessian : (d,), (d, d) sums at the point.
     largest : (d,) the largest mean diagonal of H so far; brought up to date (`problm.solver.damping`).
     trail : (2, d) the last accepted step and the Gauss-Newton step there, if neither was damped.
@@ -114,6 +116,8 @@ def propose(  # type: ignore[no-untyped-def]
             state[REST] = mixed(decrement, state[LAST], rest)
     if state[STEPS] > 0.0:
         if gradient_vanishes(decrement, mean, gtol, state[LAST]):
+            return STOP
+        if creeps(limits[9], decrement, state[LAST], mean):
             return STOP
         if bounded > 0.0 and one_step_left(decrement, mean, state[LAST], bounded, state[AGREED] != 0.0, state[REST]):
             return STOP
@@ -210,7 +214,7 @@ class Steps:
     ----------
     n, d : numbers of rows and parameters.
     cost : the cost of the point.
-    limits : (9,) see `propose`.
+    limits : (10,) see `propose`.
     """
 
     def __init__(self, n: int, d: int, cost: float, limits: tuple[float, ...]) -> None:
@@ -234,7 +238,7 @@ class Steps:
         damping, t, normal = run.damping, run.termination, system.normal
         assert isinstance(damping, TrustRegion)
         most = run.options.max_iter - len(run.history) - 1  # the Python loop takes the last one, and stops
-        rest = REFINE, systems.NEAR, float(most), t.bounded, t.ftol
+        rest = REFINE, 0.0 if run.creep <= CREEP else systems.NEAR, float(most), t.bounded, t.ftol, run.creep
         limits = t.ftol or SMALL_CHANGE, t.xtol, t.gtol, t.left, *rest
         self = cls(run.batch.n, len(normal.gradient), normal.cost, limits)
         self.largest = damping.largest.copy()
