@@ -54,3 +54,16 @@ def test_the_shape_is_chosen(seed):
     fit = problm.find_peaks_model(x, y)
     assert [t.kind for t in fit.model.terms] == [("lorentzian", "gaussian")[seed], "constant_background"]
     assert (len(problm.find_peaks_model(x, y, peak="gaussian").model.terms) > 2) == (seed == 0)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_background_that_decays_needs_no_peaks(seed):
+    """Such as fluorescence under a Raman spectrum; no parabola has its shape."""
+    rng = np.random.default_rng(seed)
+    x = np.linspace(0, 100, 600)
+    y = 8.0 * np.exp(-x / 40.0) + 0.5 * rng.standard_normal(x.size)
+    for center in (25.0, 55.0, 80.0):
+        y += models.gaussian()(x, rng.uniform(6, 18), center, rng.uniform(1.2, 3.0))
+    fit = problm.find_peaks_model(x, y)
+    assert [t.kind for t in fit.model.terms] == ["gaussian"] * 3 + ["exponential"]
+    assert fit.params["rate"].value == pytest.approx(1 / 40, rel=0.3)

@@ -106,3 +106,17 @@ def test_labels_of_parquet_that_a_fit_cannot_use(tmp_path):
         parquet.write_table(arrow.table({"g": labels, "x": x, "y": x}), tmp_path / "t.parquet", row_group_size=5_000)
         with pytest.raises(ValueError, match=message):
             problm.fit_groups("y ~ a*x", tmp_path / "t.parquet", groups="g")
+
+
+def test_predictions_and_bands_at_a_table():
+    """The columns of the variables are taken by name, whatever else the table holds and in whatever order."""
+    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(5)
+    t, u = rng.uniform(0, 3, (2, 60))
+    table = {"counts": 2.0 * np.exp(-t) + 0.5 * u + 0.01 * rng.standard_normal(60), "u": u, "err": 0.01 + 0 * t, "t": t}
+    fit = problm.fit("counts ~ a*exp(-b*t) + c*u", table, sigma="err")
+    single = problm.fit("counts ~ a*exp(-b*t) + c", table)
+    for kind in (dict, pandas.DataFrame, arrow.table):
+        np.testing.assert_array_equal(fit.predict(kind(table)), fit.predict(np.stack([t, u])))
+        np.testing.assert_array_equal(fit.confidence_band(kind(table)).upper, fit.confidence_band([t, u]).upper)
+        np.testing.assert_array_equal(single.predict(kind(table)), single.predict(t))

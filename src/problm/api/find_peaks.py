@@ -17,8 +17,14 @@ from .fit import fit
 Array = NDArray[np.float64]
 _POINTS = 1_000
 """Number of positions at which a new peak is tried."""
+_COSTLY = "exponential"
+"""Background that is tried with the first shape only, unless it is one of the best two there."""
+_ROUNDS = 4
+"""Number of times that pieces in peaks are left out."""
+_PIECES = 30
+"""Most pieces of the data for the start of a background."""
 _PEAKS = ("gaussian", "lorentzian", "pseudo_voigt")
-_BACKGROUNDS = ("constant_background", "line", "quadratic")
+_BACKGROUNDS = ("constant_background", "line", "quadratic", "exponential")
 
 
 def find_peaks_model(
@@ -36,8 +42,9 @@ def find_peaks_model(
 
     Peaks are added one after the other where they explain most of the residuals, and all parameters are fitted again,
     until two more peaks do not lower the Bayesian information criterion. The shape and the background with the lowest
-    criterion are chosen; each shape is tried with at most as many peaks as the ones before it needed. Heights are
-    positive, centres lie within the data, and widths lie between the spacing of the points and half their range.
+    criterion are chosen; each shape is tried with at most as many peaks as the ones before it needed, and exponential
+    backgrounds only where they look likely. Heights are positive, centres lie within the data, and widths lie between
+    the spacing of the points and half their range.
 
     Parameters
     ----------
@@ -79,8 +86,11 @@ def find_peaks_model(
     for shape in (getattr(models, name)() for name in shapes):
         # A wrong shape needs more peaks than the right one, so the next shapes need no more than the best so far.
         most = min([max_peaks, *(max(1, len(f.model.terms) - 1) for f, _ in found)])
-        grown = [_grown(shape, getattr(models, name)(), x, y, most, kept) for name in names]
-        found.append((min(grown, key=lambda f: f.bic), shape))
+        grown = [(_grown(shape, getattr(models, name)(), x, y, most, kept), name) for name in names]
+        grown.sort(key=lambda pair: pair[0].bic)
+        found.append((grown[0][0], shape))
+        if _COSTLY not in [name for _, name in grown[:2]]:
+            names = tuple(name for name in names if name != _COSTLY)
     best, shape = min(found, key=lambda pair: pair[0].bic)
     return _ascending(best, shape, x, y, kept)
 
@@ -88,13 +98,16 @@ def find_peaks_model(
 def _grown(peak: Model, background: Model, x: Array, y: Array, most: int, options: dict[str, Any]) -> Fit:
     """The best of the fits with 0, 1, 2, ... peaks on a background."""
     best = last = fit(background, x, y, **options)
-    model, theta, since = background, last.values, 0
+    floor = _floor(background, x, y)  # peaks would lift and bend a background that is fitted without them
+    model, theta, since = background, floor, 0
+    rest = (y - background(x, *floor)) / last.deviations
     width = len(peak.parameters)
     for count in range(1, most + 1):
         model = peak + model
-        added = _next_peak(peak, x, last.residuals / last.deviations)
+        added = _next_peak(peak, x, rest)
         last = fit(model, x, y, p0=np.concatenate([added, theta]), bounds=_bounds(peak, x, count, model), **options)
-        theta = last.values
+        theta = np.concatenate([last.values[: -len(floor)], floor])
+        rest = last.residuals / last.deviations
         if last.bic < best.bic and np.isfinite(last.errors[:width]).all():
             best, since = last, 0
         else:
@@ -102,6 +115,22 @@ def _grown(peak: Model, background: Model, x: Array, y: Array, most: int, option
         if since == 2:
             break
     return best
+
+
+def _floor(background: Model, x: Array, y: Array) -> Array:
+    """Parameters of the background below the peaks.
+
+    It is guessed from the lower quartiles of pieces of the data, again without those that lie far above it.
+    """
+    pieces = np.array_split(np.argsort(x, kind="stable"), max(5, min(_PIECES, len(x) // 5)))
+    at, low = np.array([[x[p].mean(), np.quantile(y[p], 0.25)] for p in pieces]).T
+    theta = background.guess(at, low)
+    for _ in range(_ROUNDS):
+        above = low - background(at, *theta)
+        kept = above <= 2.0 * np.median(np.abs(above))
+        if kept.sum() > 2 * len(theta):
+            theta = background.guess(at[kept], low[kept])
+    return np.asarray(theta)
 
 
 def _next_peak(peak: Model, x: Array, residuals: Array) -> Array:

@@ -207,10 +207,20 @@ class Estimate:
     # --- rows ---------------------------------------------------------------------------------------------------
 
     def predict(self, x: Any) -> Array:
-        """Values (k,) of the fitted curve."""
+        """Values (k,) of the fitted curve at x: arrays as for the fit, or a table with the columns of the variables."""
         refuse_units("x", x)
-        values: Array = np.asarray(self.model(x, *self.values), dtype=np.float64)
+        values: Array = np.asarray(self.model(self._places(x), *self.values), dtype=np.float64)
         return values
+
+    def _places(self, x: Any) -> Any:
+        """x as arrays, if it is a table that has the variables of the model."""
+        variables = getattr(self.model, "variables", ())
+        named = self.labels[: len(variables)] or variables
+        columns = x if isinstance(x, Mapping) else getattr(x, "column_names", getattr(x, "columns", ()))
+        if not named or any(name not in columns for name in named):
+            return x
+        found = [np.asarray(x[name], dtype=np.float64) for name in named]
+        return found[0] if len(found) == 1 else np.stack(found)
 
     @cached_property
     def residuals(self) -> Array:
@@ -264,6 +274,7 @@ class Estimate:
 
     def _band(self, x: Any, level: float, noise: Any) -> Band:
         refuse_units("x", x)
+        x = self._places(x)
         x = x if hasattr(x, "columns") else np.asarray(x, dtype=np.float64)
         value, J = self.predict(x).ravel(), self.slopes(x)
         variance = np.einsum("ni,ij,nj->n", J, self.free_covariance, J)
