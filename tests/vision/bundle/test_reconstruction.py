@@ -218,7 +218,7 @@ def test_colmap_files_by_hand(tmp_path):
         ({"points": "1 0 0 5 0 0 0 0 1 -1\n"}, "POINT2D_IDX must be"),
         ({"points": POINTS + POINTS}, "POINT3D_ID 1 appears twice"),
         ({"points": "1 0 0 1e999 0 0 0 0 1 0\n"}, "finite"),
-        ({"points": b"\xff\xfe\x00\x01"}, "not a text file"),
+        ({"points": b"\xff\xfe\x00\x01"}, "is not text in UTF-8"),
         ({"points": "9" * 5000 + " 0 0 5 0 0 0 0\n"}, "POINT3D_ID must be"),
     ],
 )
