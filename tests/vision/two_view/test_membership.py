@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import problm
 from problm.vision.two_view.depths import BINS, SMOOTH, Depths, density_from, density_of_others
 from problm.vision.two_view.mixture.membership import Membership
+from problm.vision.two_view.mixture.sums import step_of
 from problm.vision.two_view.models import ESSENTIAL, Frame
 from problm.vision.two_view.simulate import TwoViews, two_views
 
@@ -162,3 +163,17 @@ def residual(F: Array, v: TwoViews) -> Array:
     lines = a @ F.T
     distances: Array = np.abs((b * lines).sum(axis=1)) / np.hypot(lines[:, 0], lines[:, 1])
     return distances
+
+
+def test_a_step_is_newtons_as_far_as_that_is_safe():
+    rng = np.random.default_rng(0)
+    for d, far in ((5, 1.0), (7, 1.0), (7, 100.0)):
+        J = rng.normal(size=(30, d)) * np.exp(rng.normal(size=d))
+        A, C = J.T @ J, (J * rng.uniform(0.0, 1.5, (30, 1))).T @ J
+        v = far * 1e-2 * np.linalg.cholesky(A) @ rng.normal(size=d)
+        half = np.linalg.inv(np.linalg.cholesky(A))
+        lost, axes = np.linalg.eigh(half @ C @ half.T)
+        curvature = axes @ np.diag(np.clip(1.0 - lost, 0.2, 1.0)) @ axes.T if far == 1.0 else np.eye(d)
+        assert lost.max() > 0.8
+        assert step_of(A, C, v) == pytest.approx(-half.T @ np.linalg.solve(curvature, half @ v), rel=1e-9)
+    assert step_of(-A, C, v) is None

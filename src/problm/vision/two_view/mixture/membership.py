@@ -28,6 +28,7 @@ flatten the likelihood, and steps that ignore it are too short by that much.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -56,7 +57,7 @@ _STEPS, _AGAIN = 60, 2  # most steps, and how often what is near is chosen again
 _STILL, _ROUGHLY = 1e-9, 1e-2  # squared standard errors of a step, at which steps end, and where ends are compared
 _ROUNDS = 6  # how often what is around is looked at
 _LIKELIER = 0.05  # logarithm by which another end must be likelier
-_SUBSETS, _SUBSETS_OF_LINES = 24, 4  # number of subsets, of a pose and of an F
+_SUBSETS, _MOST_SUBSETS = 4, 24  # number of subsets, and where some of a pose lead elsewhere
 _SUBSET = 3  # matches per parameter in each: they move the model by some errors
 _AROUND = 3.0  # thresholds within which matches lead from there
 _LIKELIEST = 2  # models around an end that EM starts from
@@ -139,18 +140,24 @@ class Membership:
 
     def _around(self, end: Agreed, turn: int) -> list[Array]:
         """Models around an end that may lead to a likelier one."""
-        points = [*self._minimal(end, turn), *self._subsets(end)]
-        known, values = self._likelihood(end.theta, end), [self._likelihood(point, end) for point in points]
+        rng, cut = np.random.default_rng(turn), self._cut(end)  # not the user's: the end depends on the matches only
+        pool = Pool(self.model, self.frame, self.x[residual_norms(self.problem, end.theta) < cut], rng)
+        some = [*self._minimal(pool, cut, rng), *self._subsets(end, pool, 0, _SUBSETS)]
+        known = self._likelihood(end.theta, end)
         if self.depths is None:
-            return [points[k] for k in np.argsort(values)[::-1][:_LIKELIEST] if values[k] > known]
-        cut, errors = self._cut(end), [residual_norms(self.problem, end.theta)]
-        found = []
-        for point, value in zip(points, values, strict=True):
-            if value > known - _RIVAL:
-                here = residual_norms(self.problem, point)
-                if all(self._apart(here, there, cut) > _FAR for there in errors):
-                    found.append(point)
-                    errors.append(here)
+            values = [self._likelihood(point, end) for point in some]
+            return [some[k] for k in np.argsort(values)[::-1][:_LIKELIEST] if values[k] > known]
+        errors = [residual_norms(self.problem, end.theta)]
+        found: list[Array] = []
+        for points in (iter(some), self._subsets(end, pool, _SUBSETS, _MOST_SUBSETS)):
+            for point in points:
+                if self._likelihood(point, end) > known - _RIVAL:
+                    here = residual_norms(self.problem, point)
+                    if all(self._apart(here, there, cut) > _FAR for there in errors):
+                        found.append(point)
+                        errors.append(here)
+            if not found:
+                break
         return found
 
     def _apart(self, here: Array, there: Array, cut: float) -> float:
@@ -216,31 +223,26 @@ class Membership:
         inliers = after < self._cut(end)
         return squared_movement(before[inliers], after[inliers], self._cut(end), self.model)
 
-    def _minimal(self, end: Agreed, turn: int) -> Array:
-        """Models of minimal samples of the inliers of an end: the best, refined on all inliers."""
-        rng = np.random.default_rng(turn)  # not the user's: the end depends on the matches only
-        cut = self._cut(end)
-        pool = Pool(self.model, self.frame, self.x[residual_norms(self.problem, end.theta) < cut], rng)
+    def _minimal(self, pool: Pool, cut: float, rng: np.random.Generator) -> Array:
+        """Models of minimal samples of the inliers: the best, refined on all inliers."""
         points = candidates(pool, SAMPLES, cut, rng)
         if len(points):
             pool.walk(points, pool.n, np.array([2.0 * cut, cut]), 5)
         return points
 
-    def _subsets(self, end: Agreed) -> list[Array]:
-        """Models of a few more of the inliers than a minimal sample, refined on everything near.
+    def _subsets(self, end: Agreed, pool: Pool, first: int, last: int) -> Iterator[Array]:
+        """Models of a few more of the inliers than a minimal sample, refined on everything near, in turn.
 
         Every match has the same rank in each subset, whatever the end, so ends with nearly the same inliers have nearly
         the same subsets: what is found around does not depend on where one comes from.
         """
-        rng, cut, errors = np.random.default_rng(0), self._cut(end), residual_norms(self.problem, end.theta)
+        cut, errors = self._cut(end), residual_norms(self.problem, end.theta)
         inliers, near = np.flatnonzero(errors < cut), self.x[errors < _AROUND * cut]
-        pool, size = Pool(self.model, self.frame, near, rng), _SUBSET * self.model.dim
-        points = []
-        for _ in range(_SUBSETS if self.depths is not None else _SUBSETS_OF_LINES):
-            first = np.argsort(rng.random(len(self.x))[inliers])[:size]
-            point = pool.walk_on(end.theta, np.ascontiguousarray(self.x[inliers[first]]), 2.0 * cut, 4)
-            points.append(pool.walk_on(pool.walk_on(point, near, 2.0 * cut, 5), near, cut, 5))
-        return points
+        for k in range(first, last):
+            ranks = np.random.default_rng(k).random(len(self.x))[inliers]
+            rows = inliers[np.argsort(ranks)[: _SUBSET * self.model.dim]]
+            point = pool.walk_on(end.theta, np.ascontiguousarray(self.x[rows]), 2.0 * cut, 4)
+            yield pool.walk_on(pool.walk_on(point, near, 2.0 * cut, 5), near, cut, 5)
 
     def _likelihood(self, theta: Array, end: Agreed) -> float:
         """Likelihood of a model with the noise and the share of an end, whatever the depths."""

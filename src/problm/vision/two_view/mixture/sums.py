@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit import types
+from ....linalg.cholesky_compiled import cholesky
 from ....manifolds import compiled
 from ..depths import BINS
 
@@ -16,6 +17,7 @@ Array = NDArray[np.float64]
 TAIL, IN_TAIL = 2.5, 0.1
 """Standard deviation of the wider part of the noise, relative to the narrower, and its share."""
 _NEWTON = 0.1  # squared standard errors of a step of EM, below which Newton's metric is used
+_SWEEPS = 8  # of Jacobi's rotations; four are usual
 _SAFE = 0.2  # least curvature, relative to that without memberships: steps are at most five times as long
 
 
@@ -97,16 +99,76 @@ def step_of(A: Array, C: Array, v: Array) -> Array | None:
 
     Far from the end it is ``-A^-1 v``, the step of EM, which raises the likelihood.
     """
-    try:
-        half = np.linalg.inv(np.linalg.cholesky(A))
-    except np.linalg.LinAlgError:
-        return None
-    pull = half @ v
-    if pull @ pull < _NEWTON * len(v):
-        lost, axes = np.linalg.eigh(half @ C @ half.T)
-        pull = axes @ ((axes.T @ pull) / np.clip(1.0 - lost, _SAFE, 1.0))
-    step: Array = -half.T @ pull
-    return step
+    step = np.empty(len(v))
+    return step if _solve(A, C, v, step) else None
+
+
+@compiled(types.boolean(_f8[:, ::1], _f8[:, ::1], _f8[::1], _f8[::1]))
+def _solve(A, C, v, step):  # type: ignore[no-untyped-def]
+    d = len(v)
+    factor, half = np.zeros((d, d)), np.zeros((d, d))
+    if cholesky(A, factor) == 0.0:
+        return False
+    for b in range(d):  # the inverse of the factor
+        for a in range(b, d):
+            total = 1.0 if a == b else 0.0
+            for k in range(b, a):
+                total -= factor[a, k] * half[k, b]
+            half[a, b] = total / factor[a, a]
+    pull, length = np.zeros(d), 0.0
+    for a in range(d):
+        for b in range(a + 1):
+            pull[a] += half[a, b] * v[b]
+        length += pull[a] ** 2
+    if length < _NEWTON * d:
+        part, lost, axes = np.zeros((d, d)), np.zeros((d, d)), np.eye(d)
+        for a in range(d):
+            for b in range(d):
+                for k in range(a + 1):
+                    part[a, b] += half[a, k] * C[k, b]
+        for a in range(d):
+            for b in range(d):
+                for k in range(b + 1):
+                    lost[a, b] += part[a, k] * half[b, k]
+        _diagonalise(lost, axes)
+        along = np.zeros(d)
+        for a in range(d):
+            for b in range(d):
+                along[a] += axes[b, a] * pull[b]
+            along[a] /= min(max(1.0 - lost[a, a], _SAFE), 1.0)
+        for a in range(d):
+            pull[a] = 0.0
+            for b in range(d):
+                pull[a] += axes[a, b] * along[b]
+    for a in range(d):
+        step[a] = 0.0
+        for b in range(a, d):
+            step[a] -= half[b, a] * pull[b]
+    return True
+
+
+@compiled(types.void(_f8[:, ::1], _f8[:, ::1]))
+def _diagonalise(M, axes):  # type: ignore[no-untyped-def]
+    """Turn a symmetric matrix to a diagonal one by Jacobi's rotations, and the axes (d, d) with it."""
+    d = len(M)
+    for _ in range(_SWEEPS):
+        rest = 0.0
+        for p in range(d):
+            for q in range(p):
+                rest = max(rest, abs(M[p, q]))
+                if M[p, q] == 0.0:
+                    continue
+                ratio = (M[q, q] - M[p, p]) / (2.0 * M[p, q])
+                t = (1.0 if ratio >= 0.0 else -1.0) / (abs(ratio) + np.sqrt(ratio * ratio + 1.0))
+                c = 1.0 / np.sqrt(t * t + 1.0)
+                s = t * c
+                for k in range(d):
+                    M[k, p], M[k, q] = c * M[k, p] - s * M[k, q], s * M[k, p] + c * M[k, q]
+                    axes[k, p], axes[k, q] = c * axes[k, p] - s * axes[k, q], s * axes[k, p] + c * axes[k, q]
+                for k in range(d):
+                    M[p, k], M[q, k] = c * M[p, k] - s * M[q, k], s * M[p, k] + c * M[q, k]
+        if rest < 1e-14:
+            break
 
 
 def log_volume(A: Array, C: Array) -> float:
