@@ -282,7 +282,7 @@ def test_no_convergence_is_exit_code_1_with_a_result(folder, inside, tmp_path):
         (["{}/decay.csv", "-m", "y ~ a*q + b"], "none of a, q, b is a column"),
         (["{}/decay.csv", "-m", "z ~ a*x"], "response 'z' is not a column"),
         (["{}/decay.csv", "-m", "y ~ x + err"], "there is nothing to fit"),
-        (["{}/decay.csv", "-m", "y ~ __import__('os').system('true') + a*x"], "has no meaning|there is no function"),
+        (["{}/decay.csv", "-m", "y ~ __import__('os').system('true') + a*x"], "there is no (function|column)"),
         (["{}/decay.csv", *MODEL, "--start", "q=1"], "no parameter 'q'"),
         (["{}/decay.csv", *MODEL, "--start", "a=one"], "not a number"),
         (["{}/decay.csv", *MODEL, "--start", "a"], "not of the form name=value"),
