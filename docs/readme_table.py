@@ -22,6 +22,7 @@ METHODS = {
 """Columns and the methods behind them; the better one counts."""
 LIKE = {
     "curve": "curves",
+    "robust curve": "curves with Cauchy's loss",
     "essential matrix, refined": "pose of two views, refined",
     "essential matrix, robust": "robust pose",
     "affine bundle": "affine bundle",

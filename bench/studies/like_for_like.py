@@ -49,7 +49,7 @@ CURVES = {
     "double Gaussian + line": problems.double_gaussian,
     "damped sine, heavy tails": problems.damped_sine,
 }
-ONE_LOOP = ("curve", "essential matrix, refined", "affine")
+ONE_LOOP = ("curve", "robust curve", "essential matrix, refined", "affine")
 
 
 def curves(sizes: list[int]) -> Iterator[tuple[str, int, list[Call]]]:
@@ -62,7 +62,7 @@ def curves(sizes: list[int]) -> Iterator[tuple[str, int, list[Call]]]:
                 [lambda m=model, d=made.data, s=s, **o: fit(m, *d, s, threads=1, **o) for s in made.starts],
             )  # fmt: skip
             yield (
-                f"curve: {name}, {ROBUST['loss']} loss", n,
+                f"robust curve: {name}, {ROBUST['loss']} loss", n,
                 [lambda m=model, d=made.data, s=s, **o: fit(m, *d, s, threads=1, **ROBUST, **o) for s in made.starts],
             )  # fmt: skip
 
