@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m bench.studies.scipy_calls [--largest 1000000] [--repeats 5]
 
 Whole arrays, no ``data=``, no formula, SciPy's defaults, with differences and with the user's Jacobian. Six *first*
-models, on which limits were once chosen, and six *other* ones; both chose the limit of 40,000 rows; sizes on both
+models, on which limits were once chosen, and six *other* ones; both chose the limit of 48,000 rows; sizes on both
 sides of the limits. CPU time of the whole call on one thread; the two take turns, and the median of the repeats counts
 for each. A ratio above one means that ProBLM is faster.
 """
@@ -28,7 +28,7 @@ from ..harness import record
 from ..harness.summary import markdown_table
 
 SEED = 2026
-SIZES = (200, 1000, 4_999, 5_000, 10_000, 20_001, 30_000, 40_000, 40_001, 100_000, 1_000_000)
+SIZES = (200, 1000, 4_999, 5_000, 10_000, 20_001, 30_000, 48_000, 48_001, 100_000, 1_000_000)
 Array = np.ndarray
 
 
@@ -243,7 +243,7 @@ def main() -> None:
         "# SciPy's calls, with nothing but the name changed",
         "NumPy functions of whole arrays, no `data=`, SciPy's defaults (`curve_fit`: MINPACK, `least_squares`: trf), "
         "twelve models of two to five parameters: *first*, on which limits were once chosen, and *other*; both chose "
-        "the limit of 40,000 rows. CPU time of the whole call on one thread. *Ratio*: SciPy's time over "
+        "the limit of 48,000 rows. CPU time of the whole call on one thread. *Ratio*: SciPy's time over "
         "ProBLM's, median (least to greatest) over the models; above one ProBLM is faster. *Apart*: largest relative "
         "difference of a parameter.",
         markdown_table(["N", "function", "derivatives", "models", "ratio", "least with", "apart"], cells),

@@ -429,8 +429,8 @@ def test_few_rows_of_a_function_are_all_used_unless_a_first_batch_is_asked_for()
         assert fit.success
         return set(fit.history.batch_size)
 
-    assert sizes(40_000) == {40_000}
-    assert min(sizes(40_001)) < 1000
+    assert sizes(48_000) == {48_000}
+    assert min(sizes(48_001)) < 1000
     assert min(sizes(10_000, initial_batch=200)) == 200
 
 

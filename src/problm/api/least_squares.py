@@ -79,7 +79,7 @@ def least_squares(
         step does not imply a minimum.
     gtol : float or None
         Largest cosine between the residuals and the tangent space at convergence; None turns this test off. The default
-        is 1e-8 up to 10^4 residuals (40,000 rows of a NumPy function, 20,000 without data), and for more of them the
+        is 1e-8 up to 10^4 residuals (48,000 rows of a NumPy function, 20,000 without data), and for more of them the
         cosine of a point that is 0.01 standard errors from the minimum (`problm.solver.termination`).
     x_scale : 'jac' or (d,) array_like, optional
         Typical sizes of the parameters for the damping; by default from the Jacobian.

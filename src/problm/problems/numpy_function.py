@@ -108,9 +108,9 @@ class FunctionProblem(Problem):
         if self.data is not None and self.chunk < self.n:
             self._comparison = Comparison(self._residuals, self.data.columns, components, self.chunk)
 
-    few = 40_000
-    """Number of rows up to which batches save nothing. With batches four of the twelve models of
-    `bench.studies.scipy_calls` were slower than MINPACK at 30,000 rows, none at 50,000; with all rows none was."""
+    few = 48_000
+    """Number of rows up to which batches save nothing. With batches some models of `bench.studies.scipy_calls` were
+    slower than MINPACK up to 40,001 rows, none at 50,000; with all rows none was."""
 
     def linearize(self, theta: Theta, lo: int, hi: int, *, outer: bool, costs: Array | None) -> Normal:
         if self._in_one_call and lo == 0 and hi == self.n and self.journal is None:
