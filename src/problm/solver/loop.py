@@ -42,6 +42,7 @@ from .result import Result, Status
 from .run import Run, Stop
 from .termination import TOLERANCE
 from .verification import follow_valley, hidden_by_errors, leave_saddle, made_up, newton, perfect, settled, verified
+from .verification.second_try import better, has_chances
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -101,7 +102,8 @@ def _solved(problem: Problem, theta: Theta, space: Space, options: Options, begu
             loop = again
     except KeyboardInterrupt:  # return the point of the first run
         status = Status.INTERRUPTED
-    return result_of(loop, status)
+    result = result_of(loop, status)
+    return better(loop, result, _until_done) if has_chances(loop, result) else result
 
 
 def _sparse_model(hessian: Any) -> type[QuadraticModel]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -103,11 +104,12 @@ class Run:
         self.compiled_next = self.compiled is not None
         """Whether the compiled loop may take the next steps over all rows."""
 
-    def again(self) -> Self:
+    def again(self, **settings: Any) -> Self:
         """A run of plain Levenberg-Marquardt from the start that continues the history and counters of this run."""
-        run = type(self)(self.problem, self.start, self.problem.n, FullBatch(), self.space, self.options)
+        options = replace(self.options, **settings)
+        run = type(self)(self.problem, self.start, self.problem.n, FullBatch(), self.space, options)
         run.restarted, run.first = True, self.first
-        run.history, run.began = self.history, self.began
+        run.history, run.began = deepcopy(self.history), self.began
         run.batch.residual_rows, run.batch.jacobian_rows = self.batch.residual_rows, self.batch.jacobian_rows
         return run
 
