@@ -129,6 +129,14 @@ def test_files_that_an_error_left_alone_are_not_taken_for_ours(tmp_path):
 
 
 @posix
+@pytest.mark.parametrize("there", ["file", "link to nothing"])
+def test_the_output_is_no_folder(tmp_path, there):
+    (tmp_path / "out").symlink_to("none") if there == "link to nothing" else (tmp_path / "out").write_text("mine")
+    with pytest.raises(Bad, match=f"out is a {there}, but the output needs a folder"):
+        opened(tmp_path / "out")
+
+
+@posix
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("there", ["link", "link to nothing", "file", "appears"])
 def test_folders_inside_the_output_are_no_links(tmp_path, there, force):

@@ -7,13 +7,21 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import special
 
 from problm.support import scipy_extensions
-from problm.support.scipy_extensions import lmder
+from problm.support.scipy_extensions import gammaincinv, lmder
 
 X = np.linspace(0.0, 4.0, 60)
 Y = 2.5 * np.exp(-1.3 * X) + 0.5 + 0.01 * np.cos(40.0 * X)
 FORMULA = "problm.curve_fit(problm.formula('a * exp(-b * x) + c'), x, y)"
+GROWING = """
+x = np.random.default_rng(0).uniform(0.0, 4.0, 300_000); y = 2.5 * np.exp(-1.3 * x) + 0.5 + 0.1 * np.sin(1e6 * x)
+problm.curve_fit(lambda x, a, b, c: a * np.exp(-b * x) + c, x, y, p0=[1.0, 1.0, 0.0])
+problm.curve_fit(problm.formula('a * exp(-b * x) + c'), x, y)
+problm.least_squares(problm.formula('a * exp(-b * x) + c'), [1.0, 1.0, 0.0], data=(x, y), accuracy=1e-3, f_scale=0.1,
+                     loss="cauchy")
+"""
 BUNDLE = """
 from problm.vision.bundle.camera_models import Intrinsics
 from problm.vision.bundle.reconstruction import Reconstruction
@@ -66,7 +74,7 @@ def test_an_error_of_the_function_is_raised() -> None:
         lmder(failing, np.ones(3), jacobian, 1e-4, 1e-10, 9)
 
 
-@pytest.mark.parametrize("call", [FORMULA, BUNDLE])
+@pytest.mark.parametrize("call", [FORMULA, GROWING, BUNDLE])
 def test_first_calls_import_no_large_package(call: str, tmp_path) -> None:
     """What takes longer than the fit: most of SciPy, Numba, pandas, matplotlib."""
     code = (
@@ -80,3 +88,8 @@ def test_first_calls_import_no_large_package(call: str, tmp_path) -> None:
     words = [sys.executable, "-c", code, str(tmp_path / "model.txt")]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "imported []"
+
+
+def test_the_gamma_quantile_is_scipys() -> None:
+    for a, probability in ((0.5, 0.9), (3.0, 0.01), (400.0, 0.999)):
+        assert gammaincinv(a, probability) == special.gammaincinv(a, probability)

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv
 
 from ..losses import RULES, Loss
 from ..problems.rows import Columns, FunctionModel, RowModel
 from ..solver.problem import FEW, Theta
+from ..support.scipy_extensions import gammaincinv
 from .fit_rows import fit_rows, nearby
 from .settings import Settings
 
@@ -88,7 +88,7 @@ def _spread(residuals: NDArray[Any], dim: int) -> float:
     p = 1 if residuals.ndim == 1 else residuals.shape[1]
     finite = sizes[np.isfinite(sizes)]
     middle = float(np.median(finite)) if finite.size else math.nan
-    noise = middle / math.sqrt(2.0 * float(gammaincinv(0.5 * p, 0.5)))
+    noise = middle / math.sqrt(2.0 * gammaincinv(0.5 * p, 0.5))
     noise *= math.sqrt(residuals.size / max(residuals.size - dim, 1))
     if not (noise > 0.0 and math.isfinite(noise)):
         raise ValueError(

@@ -114,8 +114,9 @@ class Folder:
     def __init__(
         self, path: Path, names: Sequence[str], inputs: Iterable[str | Path | None], force: bool, voice: Voice
     ) -> None:
-        if path.exists() and not path.is_dir():
-            raise Bad(f"{path} is a file, but the output needs a folder: give another --output")
+        if os.path.lexists(path) and not path.is_dir():
+            what = "a file" if path.exists() else "a link to nothing"
+            raise Bad(f"{path} is {what}, but the output needs a folder: give another --output")
         self.path, self._written, self._force = path, Written(path), force
         given = [source for source in inputs if source is not None]
         for name in (*names, RECORD):

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from ..linalg.quadratic import QuadraticModel
 from ..linalg.space import Space
+from ..support.scipy_extensions import gammaincinv
 from .batch import Batch
 from .information import inverse_root
 from .options import Options
@@ -136,9 +137,7 @@ class Growth:
         if not (mean > 0.0 and trace2 > 0.0):
             return mean
         variance = 0.5 * trace2 + 2.0 * left * trace2 / trace
-        from scipy.special import gammaincinv  # imported where it is needed: it takes longer than most fits
-
-        return variance / mean * float(gammaincinv(mean**2 / variance, self.confidence))
+        return variance / mean * gammaincinv(mean**2 / variance, self.confidence)
 
     def exhausted(self, system: QuadraticModel) -> bool:
         """Whether the batch is exhausted (and, in accuracy mode, not large enough yet)."""

@@ -11,6 +11,7 @@ from ..linalg.corrected import corrected
 from ..linalg.lapack import dposv
 from ..linalg.normal import Normal, Runs
 from ..support.products import combine, times
+from ..support.quantiles import f_quantile
 from .information import inverse_root
 from .problem import Theta
 from .run import Run
@@ -209,9 +210,7 @@ class Sample:
         sizes = -(combine(inverse, differences.T) * differences.T).sum(axis=0)
         uneven = float((sizes @ sizes) * (m - 1) / max(sizes.sum() ** 2, 1e-300)) - 1.0  # squared relative scatter
         freedom = 2.0 * (m - 1) / max(_NEIGHBOURS * uneven, 2.0 / (m - 1))
-        from scipy.special import fdtri  # imported where it is needed: it takes longer than most fits
-
-        return math.sqrt(mean * float(fdtri(mean**2 / square, freedom, CONFIDENCE)))
+        return math.sqrt(mean * f_quantile(mean**2 / square, freedom, CONFIDENCE))
 
 
 def solved(matrix: Array, right: Array) -> Array | None:

@@ -1,7 +1,8 @@
-"""Quantiles of Student's t distribution: for these alone, loading SciPy's takes longer than most fits.
+"""Quantiles of the normal, Student's and the F distribution: loading SciPy for these takes longer than most fits.
 
-The probability beyond t is half of the incomplete beta function I_x(f/2, 1/2) with x = f / (f + t^2), which has a
-continued fraction. Its logarithm is a concave function of log t, so that Newton's method converges from everywhere.
+Student's probability beyond t is half of the incomplete beta function I_x(f/2, 1/2) with x = f / (f + t^2), which has a
+continued fraction. Its logarithm is a concave function of log t, so that Newton's method converges from everywhere. The
+probability of an F below v is I_x(f/2, g/2) with x = f v / (f v + g), solved for log v within shrinking bounds.
 """
 
 from __future__ import annotations
@@ -10,6 +11,19 @@ import math
 
 _MANY = 1e5
 """Degrees of freedom from which three terms of an expansion about the normal quantile have all digits."""
+
+
+def normal_quantile(probability: float) -> float:
+    """The value that a standard normal variable exceeds with one minus this probability.
+
+    >>> round(normal_quantile(0.975), 6), normal_quantile(1.0)
+    (1.959964, inf)
+    """
+    if not 0.0 < probability < 1.0:
+        return {0.0: -math.inf, 1.0: math.inf}.get(probability, math.nan)
+    from statistics import NormalDist  # loads more than this module needs elsewhere
+
+    return NormalDist().inv_cdf(probability)
 
 
 def student_quantile(probability: float, freedom: float) -> float:
@@ -25,10 +39,39 @@ def student_quantile(probability: float, freedom: float) -> float:
     return _expansion(probability, freedom) if freedom > _MANY else _root(1.0 - probability, freedom)
 
 
-def _expansion(probability: float, freedom: float) -> float:
-    from statistics import NormalDist  # loads more than this module needs elsewhere
+def f_quantile(first: float, second: float, probability: float) -> float:
+    """The value that F with these degrees of freedom exceeds with one minus this probability.
 
-    z = NormalDist().inv_cdf(probability)
+    >>> round(f_quantile(3, 40, 0.9), 6)
+    2.226092
+    """
+    if not (0.0 < probability < 1.0 and 0.0 < first < math.inf and 0.0 < second < math.inf):
+        return math.nan
+    a, b = 0.5 * first, 0.5 * second
+    constant = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    low, high, v = -600.0, 600.0, 0.0
+    for _ in range(200):
+        odds = v + math.log(first / second)
+        ratio, log_y = math.exp(odds), -math.log1p(math.exp(odds))
+        density = math.exp(constant + a * (odds + log_y) + b * log_y)  # of log v: x^a y^b / B(a, b)
+        below = _below(a, b, ratio / (1.0 + ratio), 1.0 / (1.0 + ratio), density)
+        low, high = (v, high) if below < probability else (low, v)
+        step = (probability - below) / density if density > 0.0 else math.inf
+        last, v = v, v + step if low < v + step < high else 0.5 * (low + high)
+        if abs(v - last) < 1e-15 * max(1.0, abs(v)):
+            break
+    return math.exp(v)
+
+
+def _below(a: float, b: float, x: float, y: float, front: float) -> float:
+    """The incomplete beta function I_x(a, b), with y = 1 - x and ``front = x^a y^b / B(a, b)``."""
+    if x < (a + 1.0) / (a + b + 2.0):
+        return front * _fraction(a, b, x) / a
+    return 1.0 - front * _fraction(b, a, y) / b
+
+
+def _expansion(probability: float, freedom: float) -> float:
+    z = normal_quantile(probability)
     terms = (
         (z**3 + z) / 4.0,
         (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0,

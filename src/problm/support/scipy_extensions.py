@@ -42,6 +42,22 @@ def extension(package: str, name: str) -> Any:
     return importlib.import_module(whole)
 
 
+def gammaincinv(a: float, probability: float) -> float:
+    """`scipy.special.gammaincinv`."""
+    return float(_gammaincinv()(a, probability))
+
+
+@lru_cache
+def _gammaincinv() -> Any:
+    """SciPy's function, which lies in an extension module that needs no other since SciPy 1.15."""
+    try:
+        return extension("special", "_special_ufuncs").gammaincinv
+    except (ImportError, AttributeError):
+        from scipy.special import gammaincinv as whole
+
+        return whole
+
+
 def lmder(
     fun: Callable[[Array], Array], x0: Array, jac: Callable[[Array], Array], tolerance: float, gtol: float, calls: int
 ) -> Array:

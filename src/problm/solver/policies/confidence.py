@@ -22,6 +22,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ...support.quantiles import normal_quantile, student_quantile
+
 Radius = Callable[[float, float, int, int, float], float]
 """``(sd, range, n, population, delta) -> radius``."""
 
@@ -33,24 +35,16 @@ def serfling_factor(n: int, population: int) -> float:
     return (1.0 - n / population) * (1.0 + 1.0 / n)
 
 
-def quantile(probability: float) -> float:
-    """Quantile of the standard normal distribution."""
-    from scipy.special import ndtri  # imported where it is needed: it takes longer than most fits
-
-    return float(ndtri(probability))
-
-
 def normal(sd: float, width: float, n: int, population: int, delta: float) -> float:
-    return quantile(1.0 - delta) * sd * math.sqrt(max(0.0, 1.0 - n / population) / n)
+    return normal_quantile(1.0 - delta) * sd * math.sqrt(max(0.0, 1.0 - n / population) / n)
 
 
 def student(n: int, delta: float) -> float:
     """Factor on the normal radius if sd comes from few draws: Student's quantile divided by z."""
     if n <= 1:
         return math.inf
-    from scipy.special import stdtrit
-
-    return float(stdtrit(n - 1, 1.0 - delta)) / quantile(1.0 - delta)
+    likely = max(delta, 1.0 - delta)  # the distributions are symmetric
+    return student_quantile(likely, n - 1) / normal_quantile(likely)
 
 
 def hoeffding_serfling(sd: float, width: float, n: int, population: int, delta: float) -> float:
