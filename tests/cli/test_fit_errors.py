@@ -90,3 +90,10 @@ def test_counts(tmp_path, trials):
     expected = problm.fit_counts(formula, x, y, trials=None if trials == "poisson" else n)
     np.testing.assert_allclose(saved["x"], expected.values, rtol=1e-6)
     np.testing.assert_allclose(saved["standard_errors"], expected.errors, rtol=1e-4)
+
+
+def test_what_is_no_count_is_named_by_its_line(tmp_path):
+    (tmp_path / "n.csv").write_text("# spectrum\nE,n\n" + "".join(f"{k},{k % 5}\n" for k in range(20)) + "20,2.5\n")
+    done = run("fit", "n.csv", "-m", "n ~ a*E + b", "--counts", "poisson", "--no-output", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "column 'n' has 2.5 in line 23; counts must be whole" in done.stderr

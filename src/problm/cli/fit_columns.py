@@ -212,7 +212,7 @@ def load(given: Input, columns: list[str]) -> Rows:
     if sigma is not None and not (arrays[-1] > 0).all():
         row = int(kept[np.argmin(arrays[-1])])
         raise Bad(
-            f"--sigma: standard deviations must be positive, but {_place(given, row)} has {arrays[-1].min():g}"
+            f"--sigma: standard deviations must be positive, but {place(given, row)} has {arrays[-1].min():g}"
             + ("; for counts that may be 0, sqrt(n + 1) is positive" if calculated else "")
         )
     return InMemory(arrays, sigma is not None, kept)
@@ -250,12 +250,13 @@ def _finite(given: Input, names: list[str], arrays: list[Any]) -> None:
             count = int((~np.isfinite(array)).sum())
             more = f" (and {count - 1:,} more)" if count > 1 else ""
             raise Bad(
-                f"{given.file}: column {name!r} has {array[row]} in {_place(given, row)}{more}: remove such rows, or "
+                f"{given.file}: column {name!r} has {array[row]} in {place(given, row)}{more}: remove such rows, or "
                 "leave them out with --nan omit"
             ) from None
 
 
-def _place(given: Input, row: int) -> str:
+def place(given: Input, row: int) -> str:
+    """Where a row of the table is, for messages: its line if the file is text."""
     line = tables.line_of(given.file, row, given.how)
     return f"row {row + 1}" if line is None else f"line {line}"
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..api.find_peaks import find_peaks_model
 from ..inference.fit import Fit
 from .exits import Bad
-from .fit_columns import Input, load, split_model
+from .fit_columns import Input, load, place, split_model
 from .fit_data import InMemory, Rows
 
 if TYPE_CHECKING:
@@ -85,6 +85,13 @@ def fit_kind(
     if counts:
         from ..api.fit_counts import fit_counts
 
+        fractions = np.flatnonzero(~((y >= 0) & (y == np.floor(y))))
+        if fractions.size:
+            where = place(given, int(rows.kept[fractions[0]]))
+            raise Bad(
+                f"--counts: column {columns[k]!r} has {y[fractions[0]]:g} in {where}; "
+                "counts must be whole numbers, at least 0"
+            )
         trials = None if value == "poisson" else extra[used[0]] if used else float(value)
         options = {name: given for name, given in options.items() if name not in ("loss", "f_scale")}
         found = fit_counts(model, x, y, trials=trials, **options)
