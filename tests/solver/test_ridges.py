@@ -62,3 +62,9 @@ def test_a_peak_beyond_the_data_does_not_become_a_continent():
     fit, outcome = solved(294)
     assert is_honest(fit, outcome)
     assert outcome.cost <= 2.6 < 4.4  # a constant
+
+
+def test_a_matrix_that_rounding_makes_indefinite_is_no_error():
+    """A peak as wide as its background: the squared length of a Newton step was negative."""
+    _, outcome = solved(50019)
+    assert outcome.error is None

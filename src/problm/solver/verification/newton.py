@@ -68,6 +68,8 @@ def finish(run: Run) -> bool:
         if step is None:
             break
         squared = 0.5 * float(step @ normal.hessian @ step)
+        if not squared >= 0.0:
+            break  # rounding: H is singular in double precision, and no distance is known
         if squared <= run.termination.gtol**2 * normal.cost:
             run.distance = theta, math.sqrt(run.termination.freedom * squared / normal.cost)
             return True
