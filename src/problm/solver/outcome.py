@@ -157,11 +157,13 @@ def _honest(run: Run, status: Status) -> Status:
     for j in np.flatnonzero(gone):
         gone[j] = not _between_higher_costs(run, int(j), float(sizes[j]))
     directions = _lost_directions(before, normal.hessian, sizes)
-    # Where the cost rises to both sides, it is a minimum, and the Jacobian does not show it.
+    # Where the cost rises to both sides, it is a minimum, and the Jacobian does not show it. On a way to infinity it
+    # rises as well, if the way is curved (a circle that has become a line).
     lost = [
         share
         for share, step in directions
-        if not _below_both_sides(run, _NEAR * step * sizes) and _felt_at_start(run, step * sizes)
+        if ((far & (share > _PART)).any() or not _below_both_sides(run, _NEAR * step * sizes))
+        and _felt_at_start(run, step * sizes)
     ]
     if (far & np.logical_or.reduce([gone, *(share > _PART for share in lost)])).any():
         return Status.RUNS_AWAY

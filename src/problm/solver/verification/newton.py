@@ -71,7 +71,7 @@ def finish(run: Run) -> bool:
         if not squared >= 0.0:
             break  # rounding: H is singular in double precision, and no distance is known
         if squared <= run.termination.gtol**2 * normal.cost:
-            run.distance = theta, math.sqrt(run.termination.freedom * squared / normal.cost)
+            run.distance = theta, math.sqrt(run.termination.freedom * squared / normal.cost) if squared > 0.0 else 0.0
             return True
         run.check_time()
         predicted = -0.5 * float(normal.gradient @ step) / n
