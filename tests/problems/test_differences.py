@@ -1,7 +1,9 @@
 """Steps of finite differences follow the function."""
 
 import numpy as np
+import pytest
 
+import problm
 from problm.problems.differences import Differences
 
 
@@ -37,3 +39,11 @@ def test_residuals_that_are_only_rounding_errors_do_not_shorten_steps():
     assert differences.refine()
     found = differences.jacobian(residuals, end, residuals(end) + 1e-13)
     assert np.allclose(found, [np.exp(-0.5 * x), x], rtol=2e-3, atol=1e-4)
+
+
+def test_rounding_errors_of_an_exact_fit_shorten_no_steps():
+    x = np.arange(4.0)
+    with pytest.warns(problm.CovarianceWarning, match="could not be estimated"):
+        found, covariance = problm.curve_fit(lambda x, a, b: a + b + x, x, x, [1.0, 1.0])
+    assert abs(found.sum()) < 1e-12
+    assert np.isinf(covariance).all()

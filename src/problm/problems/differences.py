@@ -244,8 +244,11 @@ class Differences:
             short[a] += step * size
             near = evaluate(short) - residuals
             ahead = (evaluate(long) - residuals) * ((short[a] - theta[a]) / (long[a] - theta[a]))
-            seen = np.linalg.norm(near) > _SEEN * EPS * np.linalg.norm(residuals)
-            if seen and np.linalg.norm(near - ahead) > _BENT * np.linalg.norm(near):
+            short[a] += short[a] - theta[a]
+            size_of, small = np.linalg.norm, _SEEN * EPS * np.linalg.norm(residuals)
+            # Rounding errors of the function are not twice as large at twice the step.
+            real = size_of(near) > small and size_of(evaluate(short) - residuals - 2.0 * near) <= _BENT * size_of(near)
+            if real and size_of(near - ahead) > _BENT * size_of(near):
                 self._most = [np.inf] * self.dim if self._most is None else self._most
                 self._most[a] = size
 
