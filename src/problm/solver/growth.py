@@ -151,6 +151,12 @@ class Growth:
             return False
         return self._excess(self._creep * system.decrement) <= self.accuracy * system.cost
 
+    def left(self, system: QuadraticModel) -> float:
+        """Squared distance from the minimum of the batch, relative to the expected one of that from the minimum of all
+        rows; NaN if unknown."""
+        noise = 0.5 * self._trace * self._optimism
+        return self._creep * system.decrement / noise if noise > 0.0 else math.nan
+
     def confirmed(self, system: QuadraticModel, batch: Batch, space: Space) -> bool:
         """Whether it does so with the curvature of the cost as well."""
         if space.dim > _MOST_PARAMETERS or not batch.local:

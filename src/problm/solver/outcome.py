@@ -92,6 +92,7 @@ def result_of(run: Run, status: Status) -> Result:
         distance=distance,
         certificate="none" if hidden else _certificate(run, status, distance),
         residuals_per_block=run.problem.components,
+        left=run.growth.left(system) if status is Status.ACCURACY and run.problem.robust else math.nan,
         problem=run.problem,
     )
 

@@ -193,6 +193,9 @@ class Result(ScipysResult):
     that was not checked, because rows were few or the model is compiled."""
     f_scale: float | None = None
     """Scale of a robust loss, given or found; None for least squares."""
+    left: float = math.nan
+    """Squared distance from the minimum of the batch that the solve ended on, relative to the expected one of that from
+    the minimum of all rows; NaN if it was not measured."""
     absolute: bool = False
     """Whether residuals have unit variance, because standard deviations were given in the units of the data: the
     covariance is then not scaled by the residuals."""
@@ -236,7 +239,9 @@ class Result(ScipysResult):
         if self.complete:
             return 1.0
         # The parameters are fitted to the rows of the batch: they are as uncertain, and not quite at the minimum.
-        left = self.batch_size * self.residuals_per_block * self.cosine**2 / max(len(self.grad), 1)
+        left = self.left
+        if math.isnan(left):
+            left = self.batch_size * self.residuals_per_block * self.cosine**2 / max(len(self.grad), 1)
         return self.n / self.batch_size * (1.0 + left)
 
     def _variance(self) -> float:

@@ -51,6 +51,7 @@ def to_dict(result: Any) -> dict[str, Any]:
         "absolute": bool(result.absolute),
         "row_wise": result.row_wise,
         "f_scale": result.f_scale,
+        "left": plain(result.left),
         "grad": plain(result.grad),
         "hessian": plain(result.hessian),
         "covariance_root": plain(result.covariance_root),
@@ -119,6 +120,7 @@ def _fields(data: Mapping[str, Any], statuses: Collection[str]) -> dict[str, Any
         "absolute": bool(data.get("absolute", False)),
         "row_wise": None if data.get("row_wise") is None else bool(data["row_wise"]),
         "f_scale": None if data.get("f_scale") is None else number(data["f_scale"]),
+        "left": np.nan if data.get("left") is None else number(data["left"]),
         **{name: number(data[name]) for name in _NUMBERS},
         **{name: count(data[name]) for name in _COUNTS},
     }
