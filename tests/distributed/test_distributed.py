@@ -151,11 +151,11 @@ def test_a_worker_is_killed(client, times):
 
 
 def late_once(i, kind, folder):
-    """A partition that is late the first time that it is made: it waits for the file "go", at most 30 s."""
+    """A partition that is late the first time that it is made: it waits for the file "go", at most 2 min."""
     if i == 2:
         with contextlib.suppress(FileExistsError):
             open(f"{folder}/begun", "x").close()
-            until = time.monotonic() + 30.0
+            until = time.monotonic() + 120.0
             while not os.path.exists(f"{folder}/go"):
                 if time.monotonic() > until:
                     open(f"{folder}/in vain", "x").close()
