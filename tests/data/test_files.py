@@ -105,6 +105,18 @@ def test_words_for_columns():
             with_words(wrong, columns)
 
 
+def test_long_excel(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["x", "y"])
+    for k in range(3000):
+        book.active.append([k, 2 * k])
+    book.save(tmp_path / "long.xlsx")
+    found = read_columns(tmp_path / "long.xlsx", ["x", "y"])
+    np.testing.assert_array_equal(found["x"], np.arange(3000))
+    np.testing.assert_array_equal(found["y"], 2 * np.arange(3000))
+
+
 def test_excel(tmp_path):
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

@@ -92,9 +92,10 @@ def _checked(content: bytes, room: int) -> int:
 def _rows(sheet: Any, unpacked: int) -> list[tuple[Any, ...]]:
     """The cells; sheets whose empty cells would fill the memory are refused."""
     kept, cells = [], 0
-    for count, row in enumerate(sheet.iter_rows(values_only=True, max_col=MOST)):
+    sheet.reset_dimensions()  # what a sheet says of its size may be wrong, and a width would fill up every row
+    for count, row in enumerate(sheet.iter_rows(values_only=True)):
         cells += 1 + len(row)
-        if count >= _ROWS or cells > 1_000_000 + unpacked:
+        if count >= _ROWS or len(row) > MOST or cells > 1_000_000 + unpacked:
             raise Refused(f"sheet {sheet.title!r} has more cells than its size explains")
         used = next((k for k in range(len(row), 0, -1) if row[k - 1] is not None), 0)
         kept.append(row[:used])
