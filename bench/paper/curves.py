@@ -41,7 +41,7 @@ SERFLING = Method(
 
 
 def cases(settings: Settings) -> Sequence[Case]:
-    size = settings.pick(40_000, 100_000, 1_000_000)
+    size = settings.pick(60_000, 100_000, 1_000_000)
     starts = settings.pick(3, 10, 15)
 
     def described(name: str) -> Case:
