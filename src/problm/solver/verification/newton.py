@@ -62,7 +62,7 @@ def finish(run: Run) -> bool:
     found = run.problem.second_order(batch.theta)
     assert found is not None
     batch.take_all(batch.theta, found[0])
-    for blind in range(_STEPS):
+    for blind in range(_STEPS):  # rounding may hide the gain of the first two
         theta, normal = batch.theta, found[0]
         step = _step(*found, space.free(theta, normal.gradient))
         if step is None:
